@@ -1,0 +1,112 @@
+"""The final model as the service calls it: utterances in, words with times out.
+
+Rows are independent: neither the company nor the order of a batch changes what is said of one, apart from rounding.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import torch
+
+from asr_model.contract import ModelSpec, Samples, Scheduler
+from asr_model.final.decoding import Hypothesis, greedy
+from asr_model.final.features import Features, encode, joined_features
+from asr_model.moonshine.dimensions import SAMPLE_RATE, encoder_frames
+from asr_model.moonshine.weights import MoonshineWeights, load_weights
+from asr_model.moonshine.word_times import timed_words
+from asr_model.transcript import FinalOutput
+
+NAME: Final = "moonshine-base"
+SHORTEST_SAMPLES: Final = SAMPLE_RATE // 10
+"""Audio below it holds no word."""
+DIGITAL_SILENCE: Final = 1e-5
+"""Greatest sample of audio that holds nothing: below the last bit of 16-bit audio."""
+ENCODER_FILL: Final = 0.8
+"""Rows are encoded together if the shortest is at least this share of the longest: padding costs as much as speech."""
+DECODER_FRAMES: Final = 16_384
+"""Padded frames that are decoded together at most: their caches take 27 KB a frame."""
+
+
+class FinalModel:
+    """A OneShotModel."""
+
+    def __init__(self, weights: MoonshineWeights, device: torch.device) -> None:
+        self._encoder = weights.encoder().to(device)
+        self._decoder = weights.decoder().to(device)
+        self._tokenizer = weights.tokenizer()
+        self._device = device
+
+    @property
+    def spec(self) -> ModelSpec:
+        """The declaration: no state, any batch."""
+        return ModelSpec(name=NAME, scheduler=Scheduler.DYNAMIC)
+
+    @torch.inference_mode()
+    def run(self, audio: Sequence[Samples], pause: Callable[[], None]) -> list[FinalOutput]:
+        """The words of each utterance.
+
+        Args:
+            audio: float32 [N] each, in [-1, 1]. Empty, short, silent or not finite audio has no words.
+            pause: called after each layer of the encoder and each pass of the decoder.
+        """
+        outputs = [FinalOutput(words=()) for _ in audio]
+        order = sorted((i for i, row in enumerate(audio) if _may_hold_words(row)), key=lambda i: -len(audio[i]))
+        for rows in _groups(order, audio):
+            features = self._encode([audio[i] for i in rows], pause)
+            hypotheses = greedy(self._decoder, features, pause)
+            for i, hypothesis, frames in zip(rows, hypotheses, features.frames, strict=True):
+                outputs[i] = self._output(hypothesis, frames)
+        return outputs
+
+    def _encode(self, audio: Sequence[Samples], pause: Callable[[], None]) -> Features:
+        """Features of rows in order of falling length."""
+        parts: list[list[Samples]] = []
+        for row in audio:
+            if not parts or len(row) < ENCODER_FILL * len(parts[-1][0]):
+                parts.append([])
+            parts[-1].append(row)
+        return joined_features([encode(self._encoder, part, self._device, pause) for part in parts])
+
+    def _output(self, hypothesis: Hypothesis, frames: int) -> FinalOutput:
+        return FinalOutput(
+            words=timed_words(
+                self._tokenizer, hypothesis.tokens, hypothesis.frames, hypothesis.probabilities, n_frames=frames
+            )
+        )
+
+
+def build(options: Mapping[str, object], device: torch.device) -> FinalModel:
+    """The model with its weights on the device.
+
+    Args:
+        options: ``weights``, optional: a folder or file as ``load_weights`` takes it.
+        device: where to compute.
+
+    Raises:
+        ValueError: an option is unknown or no path.
+        asr_model.moonshine.weights.WeightsError: the weights are missing or damaged.
+    """
+    if unknown := options.keys() - {"weights"}:
+        raise ValueError(f"{NAME} has no option {', '.join(sorted(unknown))}; it has weights")
+    source = options.get("weights")
+    if not (source is None or isinstance(source, str | Path)):
+        raise ValueError("weights must be a path")
+    return FinalModel(load_weights(Path(source) if source else None), device)
+
+
+def _may_hold_words(audio: Samples) -> bool:
+    return len(audio) >= SHORTEST_SAMPLES and bool(np.isfinite(audio).all()) and np.abs(audio).max() > DIGITAL_SILENCE
+
+
+def _groups(order: Sequence[int], audio: Sequence[Samples]) -> Iterator[list[int]]:
+    """Rows to decode together: ``order`` in parts whose padded size is bounded."""
+    group: list[int] = []
+    for i in order:
+        if group and (len(group) + 1) * encoder_frames(len(audio[group[0]])) > DECODER_FRAMES:
+            yield group
+            group = []
+        group.append(i)
+    if group:
+        yield group

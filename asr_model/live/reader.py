@@ -1,0 +1,209 @@
+"""Reading a growing utterance: verify the draft, extend it, commit what two ticks agree on. All rows together.
+
+Every tick:
+  1. one pass over the last committed token and the draft, against all frames so far; the draft is kept as far as it
+     equals the decoder's own choice, which has then been chosen once more;
+  2. at most ``extend`` one-token passes continue it;
+  3. a token read from more than ``back_frames`` before the furthest frame so far ends the hypothesis: the decoder has
+     nothing new to say and starts to repeat itself;
+  4. tokens chosen ``agree`` times and read more than ``edge_frames`` before the newest frame are committed up to a word
+     boundary, ``hold_words`` behind the hypothesis' end.
+A flush reads on to the end token instead, and everything counts.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import torch
+from torch import Tensor
+
+from asr_model.contract import State
+from asr_model.live.cached_decoder import CachedDecoder, Choice, Packed
+from asr_model.live.settings import SPARE_TOKENS, TOKENS_PER_FRAME, LiveSettings
+from asr_model.live.slot_rows import SlotRows
+from asr_model.moonshine.dimensions import END
+from asr_model.moonshine.layers import Decoder
+
+CROWD_TOKENS, CROWD_FRAMES = 8, 8
+"""So many tokens read from within so few frames (0.2 s) are a loop: nobody speaks so fast."""
+
+
+@dataclass(slots=True)
+class Hypothesis:
+    """The tokens beyond the committed ones, per row; entries from ``size`` on mean nothing."""
+
+    tokens: Tensor
+    """int64 [B, C]."""
+    votes: Tensor
+    """int64 [B, C]: ticks that chose the token in a row."""
+    frames: Tensor
+    """int64 [B, C]: memory positions the tokens were read from."""
+    probabilities: Tensor
+    """float32 [B, C]."""
+    size: Tensor
+    """int64 [B]."""
+    heard: Tensor
+    """int64 [B]: the furthest memory position that a token was read from."""
+    gave_up: Tensor
+    """bool [B]: ended by the end token or by rule 3, not by the number of passes."""
+
+    def pick(self, rows: Tensor) -> "Hypothesis":
+        """The hypotheses of int64 [A] rows."""
+        return Hypothesis(*(getattr(self, field.name)[rows] for field in fields(self)))
+
+
+@dataclass(slots=True)
+class Work:
+    """What reading cost."""
+
+    passes: int = 0
+    row_passes: int = 0
+    positions: int = 0
+
+
+class Reader:
+    """The rules above over the slots' decoder state."""
+
+    def __init__(self, decoder: Decoder, word_openers: Sequence[bool], settings: LiveSettings) -> None:
+        """``word_openers``: for each token id, whether its piece begins a word."""
+        device = decoder.embed.weight.device
+        self._decoder, self._settings = CachedDecoder(decoder), settings
+        self._opens_word = torch.tensor(word_openers, device=device)
+
+    def read(self, rows: SlotRows, is_flush: Tensor, no_end: Tensor, state: State) -> tuple[Hypothesis, Work]:
+        """Steps 1 to 3. bool [B] ``is_flush``: read to the end; ``no_end``: the verifying pass may not choose it."""
+        work = Work()
+        count = state["token_count"][rows.slots]
+        hypothesis, choice = self._verify(rows, no_end, state, work)
+        limit = token_limit_of(state["memory_size"][rows.slots]) - count
+        room = torch.where(is_flush, limit, self._settings.draft_tokens)
+        passes = torch.where(is_flush, limit.clamp(min=0), self._settings.extend)
+        self._extend(rows, hypothesis, choice, (room, passes), state, work)
+        return hypothesis, work
+
+    def _verify(self, rows: SlotRows, no_end: Tensor, state: State, work: Work) -> tuple[Hypothesis, Choice]:
+        slots, back = rows.slots, self._settings.back_frames
+        count, size = state["token_count"][slots], state["draft_size"][slots]
+        draft = state["draft"][slots]
+        last = state["tokens"][slots, count - 1]
+        place = torch.arange(draft.shape[1] + 1, device=slots.device)
+        row, offset = (place <= size[:, None]).nonzero().unbind(1)
+        given = torch.cat((last[:, None], draft), 1)[row, offset]
+        longest = int(size.max()) + 1
+        packed = Packed(given, row, offset, count[row] - 1 + offset, longest)
+        choice = self._run(rows, packed, state, work, no_end)
+
+        def padded(x: Tensor) -> Tensor:
+            return x.new_zeros(len(slots), longest).index_put_((row, offset), x)
+
+        chosen, frames = padded(choice.tokens), padded(choice.frames)
+        before = torch.cat((state["heard"][slots, None], frames[:, :-1]), 1).cummax(1).values
+        match = (chosen[:, :-1] == draft[:, : longest - 1]) & (place[: longest - 1] < size[:, None])
+        match &= frames[:, :-1] >= before[:, :-1] - back
+        kept = match.long().cumprod(1).sum(1)
+        hypothesis = self._hypothesis(rows, kept, before, state)
+        n = longest - 1
+        hypothesis.frames[:, :n] = frames[:, :n]
+        hypothesis.probabilities[:, :n] = padded(choice.probabilities)[:, :n]
+        at = kept[:, None]
+        following = (x.gather(1, at)[:, 0] for x in (chosen, frames, padded(choice.probabilities)))
+        return hypothesis, Choice(*following)
+
+    def _hypothesis(self, rows: SlotRows, kept: Tensor, before: Tensor, state: State) -> Hypothesis:
+        slots, width = rows.slots, self._settings.draft_tokens
+        room = torch.zeros(len(slots), self._settings.token_capacity, dtype=torch.long, device=slots.device)
+        tokens, votes = room.clone(), room.clone()
+        tokens[:, :width] = state["draft"][slots]
+        votes[:, :width] = state["draft_votes"][slots] + 1
+        heard = before.gather(1, kept[:, None])[:, 0]
+        return Hypothesis(
+            tokens, votes, room.clone(), room.float(), kept, heard, torch.zeros_like(kept, dtype=torch.bool)
+        )
+
+    def _extend(
+        self, rows: SlotRows, h: Hypothesis, choice: Choice, bounds: tuple[Tensor, Tensor], state: State, work: Work
+    ) -> None:
+        """Append choices while they go on. ``bounds``: most tokens of a hypothesis and most passes, int64 [B]."""
+        room, passes = bounds
+        token, frame, probability = choice.tokens, choice.frames, choice.probabilities
+        alive = torch.arange(len(rows), device=rows.slots.device)
+        count = state["token_count"][rows.slots]
+        added = 0
+        while True:
+            goes_on = (token != END) & (frame >= h.heard[alive] - self._settings.back_frames)
+            goes_on &= ~self._crowded(h, alive, frame)
+            h.gave_up[alive] = ~goes_on
+            goes_on &= h.size[alive] < room[alive]
+            alive, token, frame, probability = (x[goes_on] for x in (alive, token, frame, probability))
+            at = h.size[alive]
+            h.tokens[alive, at], h.votes[alive, at], h.frames[alive, at] = token, torch.ones_like(token), frame
+            h.probabilities[alive, at] = probability
+            h.heard[alive] = torch.maximum(h.heard[alive], frame)
+            h.size[alive] += 1
+            more = passes[alive] > added
+            alive, token = alive[more], token[more]
+            if not len(alive):
+                return
+            added += 1
+            offset = torch.zeros_like(alive)
+            position = (count + h.size)[alive] - 1
+            packed = Packed(token, torch.arange(len(alive), device=alive.device), offset, position, 1)
+            choice = self._run(rows.pick(alive), packed, state, work)
+            token, frame, probability = choice.tokens, choice.frames, choice.probabilities
+
+    def _crowded(self, h: Hypothesis, alive: Tensor, frame: Tensor) -> Tensor:
+        """bool [A]: the token would be one of too many read from about the same place."""
+        size = h.size[alive]
+        earlier = h.frames[alive].gather(1, (size - CROWD_TOKENS).clamp(min=0)[:, None])[:, 0]
+        return (size >= CROWD_TOKENS) & (frame - earlier < CROWD_FRAMES) if self._settings.guards else frame < 0
+
+    def _run(self, rows: SlotRows, packed: Packed, state: State, work: Work, no_end: Tensor | None = None) -> Choice:
+        work.passes += 1
+        work.row_passes += len(rows)
+        work.positions += len(packed.tokens)
+        return self._decoder.run(rows, packed, state, no_end)
+
+    def commit(self, slots: Tensor, h: Hypothesis, state: State) -> None:
+        """Step 4 for int64 [B] slots: move the agreed head of the hypothesis to the tokens, the rest to the draft."""
+        s = self._settings
+        width = s.draft_tokens
+        place = torch.arange(width + 1, device=slots.device)
+        tokens, frames = h.tokens[:, :width], h.frames[:, :width]
+        valid = place[:-1] < h.size[:, None]
+        newest = state["memory_size"][slots, None] - s.edge_frames
+        sure = ((h.votes[:, :width] >= s.agree) & (frames < newest) & valid).long().cumprod(1).sum(1)
+        opens = self._opens_word[tokens] & valid
+        later_openers = opens.flip(1).cumsum(1).flip(1)  # openers from here to the end
+        held = (opens & (later_openers == s.hold_words)).long()
+        limit = (held * place[:-1]).sum(1)  # 0 where the hypothesis has fewer words
+        bound = torch.minimum(sure, limit)
+        boundary = opens & (place[:-1] <= bound[:, None])
+        n = (boundary * place[:-1]).amax(1)
+        self._store(slots, h, n, state)
+
+    def _store(self, slots: Tensor, h: Hypothesis, n: Tensor, state: State) -> None:
+        """Commit the first ``n`` int64 [B] tokens of the hypothesis; what follows becomes the draft."""
+        width = self._settings.draft_tokens
+        place = torch.arange(width, device=slots.device)[None]
+        count = state["token_count"][slots]
+        row, offset = (place < n[:, None]).nonzero().unbind(1)
+        at = slots[row], count[row] + offset
+        source = (n[:, None] + place).clamp(max=h.tokens.shape[1] - 1)
+        pairs = (
+            ("tokens", "draft", h.tokens),
+            ("token_frames", "draft_frames", h.frames),
+            ("token_probabilities", "draft_probabilities", h.probabilities),
+        )
+        for committed, draft, values in pairs:
+            state[committed].index_put_(at, values[row, offset])
+            state[draft][slots] = values.gather(1, source)
+        state["draft_votes"][slots] = h.votes.gather(1, source)
+        furthest = h.frames[:, :width].masked_fill(place >= n[:, None], 0).amax(1)
+        state["heard"][slots] = torch.maximum(state["heard"][slots], furthest)
+        state["token_count"][slots] = count + n
+        state["draft_size"][slots] = h.size - n
+
+
+def token_limit_of(frames: Tensor) -> Tensor:
+    """``settings.token_limit`` of int64 [B] frames."""
+    return (frames.double() * TOKENS_PER_FRAME).long() + SPARE_TOKENS

@@ -1,0 +1,73 @@
+"""What models say: words with times, free of torch, so that every layer of the service may name them."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Word:
+    """One word as the decoder wrote it, punctuation and case included."""
+
+    text: str
+    start_s: float
+    """Seconds from the first sample of the sequence (live) or of the request (final)."""
+    end_s: float
+    confidence: float
+    """Mean probability of its tokens, 0 to 1."""
+
+
+def joined(words: tuple[Word, ...]) -> str:
+    """The words as one line of text."""
+    return " ".join(word.text for word in words)
+
+
+class UtteranceEnd(Enum):
+    """Why an utterance ended."""
+
+    ENDPOINT = "endpoint"
+    """Enough trailing silence."""
+    LENGTH = "length"
+    """It grew to the maximum length and was cut after its last committed word."""
+    FINALIZE = "finalize"
+    """The client asked for a flush; the sequence goes on."""
+    END = "end"
+    """The sequence ended."""
+    STALL = "stall"
+    """The decoder would not go on although speech did."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndedUtterance:
+    """One utterance, complete. Empty ``words``: nothing was said in it."""
+
+    cause: UtteranceEnd
+    first_sample: int
+    """Where its audio starts in the sequence (speech onset with some lead)."""
+    end_sample: int
+    """One past its last sample: where the next utterance's audio may start."""
+    words: tuple[Word, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveOutput:
+    """What one row of a live step says."""
+
+    encoded_samples: int
+    """Samples of the sequence that the encoder has taken in, all of them covered by this output."""
+    committed: tuple[Word, ...]
+    """Committed words of the utterance that is open after the step: a commitment stands."""
+    draft: tuple[Word, ...]
+    """The rest of the hypothesis; it may change."""
+    ended: EndedUtterance | None
+    """The utterance that ended in this step. A flush always ends one, even if empty."""
+    keep_from_sample: int
+    """Audio before this sample is needed by no later utterance."""
+    is_speech: bool
+    """Whether the tick held speech."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinalOutput:
+    """What the final model says of one utterance; word times count from the first sample of its audio."""
+
+    words: tuple[Word, ...]

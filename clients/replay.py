@@ -1,0 +1,146 @@
+"""``moorage replay``: files over websockets at the pace of microphones, with word errors and latency at the end."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Protocol
+
+import numpy as np
+import typer
+from numpy.typing import NDArray
+from rich.console import Console
+
+from clients.audio_file import read_audio
+from clients.connection import ConnectionFailed
+from clients.latency import Latencies, lines_up, step_latencies, word_latencies
+from clients.playback import Pace, Playback, play
+from clients.reference import references
+from clients.replay_view import ReplayView, print_latencies, print_texts, print_word_errors
+from clients.word_error_rate import WordErrors, word_errors, words
+from server.errors import BadAudio, BadParameter, MoorageError
+
+STAGGER_S = 2.0
+"""The streams start within this time, evenly spread, so that their ticks do not fall together."""
+
+
+class WordAligner(Protocol):
+    """Finds words in audio."""
+
+    def word_ends(self, audio: NDArray[np.float32], words: Sequence[str]) -> list[float]:
+        """Second at which each word ends; ``audio``: float32 [N], 16 kHz."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayOutcome:
+    """All files that were played to their end, and why the others were not."""
+
+    played: tuple[Playback, ...]
+    failures: Mapping[Path, str]
+
+
+@dataclass(slots=True, kw_only=True)
+class Replay:
+    """Streams that play files side by side."""
+
+    url: str
+    pace: Pace
+    view: ReplayView
+    played: list[Playback] = field(default_factory=list)
+    failures: dict[Path, str] = field(default_factory=dict)
+
+    async def run(self, files: Sequence[Path], streams: int) -> ReplayOutcome:
+        """Play the files in ``streams`` streams, each its share one after the other."""
+        async with asyncio.TaskGroup() as group:
+            for stream, share in enumerate(shares(files, streams)):
+                group.create_task(self._stream(stream, share, STAGGER_S * stream / streams))
+        return ReplayOutcome(played=tuple(self.played), failures=self.failures)
+
+    async def _stream(self, stream: int, files: Sequence[Path], wait_s: float) -> None:
+        await asyncio.sleep(wait_s)
+        for path in files:
+            try:
+                self.played.append(await play(path, self.url, self.pace, partial(self.view.show, stream, path)))
+            except (BadAudio, ConnectionFailed) as error:
+                self.failures[path] = str(error).removeprefix(f"{path}: ")
+                self.view.fail(path, self.failures[path])
+            self.view.clear(stream)
+
+
+def shares(files: Sequence[Path], streams: int) -> list[list[Path]]:
+    """The files dealt out to the streams; where they are fewer, they repeat so that no stream is without one."""
+    hands = max(len(files), streams)
+    dealt: list[list[Path]] = [[] for _ in range(streams)]
+    for hand in range(hands):
+        dealt[hand % streams].append(files[hand % len(files)])
+    return dealt
+
+
+def measure(
+    played: Sequence[Playback], reference_of: Mapping[Path, str], aligner: WordAligner | None
+) -> tuple[WordErrors, WordErrors, Latencies]:
+    """Errors of the final and the live text, and latencies, summed over all files."""
+    final, live, latencies = WordErrors(), WordErrors(), Latencies()
+    ends: dict[Path, list[float]] = {}
+    for playback in played:
+        latencies += step_latencies(playback.timeline)
+        if playback.path not in reference_of:
+            continue
+        reference = reference_of[playback.path]
+        final += word_errors(reference, playback.text)
+        live += word_errors(reference, playback.live_text)
+        if aligner is None or not lines_up(words(reference), words(playback.live_text)):
+            continue
+        if playback.path not in ends:
+            ends[playback.path] = aligner.word_ends(read_audio(playback.path), words(reference))
+        latencies += word_latencies(playback.timeline, ends[playback.path])
+    return final, live, latencies
+
+
+def command(  # noqa: PLR0913  # the options of a command are its parameters
+    files: Annotated[list[Path], typer.Argument(metavar="FILE", help="WAV, FLAC, MP3, Ogg/Opus; any rate.")],
+    url: Annotated[str, typer.Option(help="The service.")] = "ws://127.0.0.1:8765",
+    streams: Annotated[int, typer.Option(min=1, max=10_000, help="Streams side by side; the files are dealt out.")] = 1,
+    speed: Annotated[float, typer.Option(min=0.01, max=1000.0, help="Seconds of audio per second.")] = 1.0,
+    chunk_ms: Annotated[int, typer.Option(min=20, max=100, help="Audio of one message.")] = 40,
+    silence_s: Annotated[
+        float, typer.Option(min=0.0, max=60.0, help="Silence after each file, as an open microphone sends it.")
+    ] = 1.5,
+    text: Annotated[str | None, typer.Option(help="Reference text of the only file.")] = None,
+    manifest: Annotated[
+        Path | None,
+        typer.Option(help="TSV with the columns file or id, and text; default: manifest.tsv beside or above a file."),
+    ] = None,
+) -> None:
+    """Stream files over websockets like microphones; print text as it comes, word errors and latency at the end."""
+    console, errors = Console(highlight=False), Console(stderr=True, highlight=False)
+    try:
+        reference_of = references(files, text, manifest)
+    except BadParameter as error:
+        raise typer.BadParameter(str(error)) from error
+    pace = Pace(speed=speed, chunk_ms=chunk_ms, silence_s=silence_s)
+    with ReplayView(console, streams) as view:
+        outcome = asyncio.run(Replay(url=url, pace=pace, view=view).run(files, streams))
+    aligner = _aligner(errors) if any(playback.path in reference_of for playback in outcome.played) else None
+    final, live, latencies = measure(outcome.played, reference_of, aligner)
+    print_texts(console, outcome.played, reference_of)
+    if final.reference_words:
+        print_word_errors(console, final, live)
+    if outcome.played:
+        print_latencies(console, latencies)
+    for path, why in outcome.failures.items():
+        errors.print(f"{path}: {why}", style="red", soft_wrap=True, markup=False)
+    if outcome.failures:
+        raise typer.Exit(1)
+
+
+def _aligner(errors: Console) -> WordAligner | None:
+    """The forced aligner, imported here because it loads a model; without one there are no word delays."""
+    from asr_model.alignment import Aligner
+
+    try:
+        return Aligner()
+    except MoorageError as error:
+        errors.print(f"no word delays: {error}", style="yellow", markup=False)
+        return None

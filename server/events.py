@@ -1,0 +1,80 @@
+"""What the engine tells of a sequence, in order; the wire protocols turn it into their own messages."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from asr_model.transcript import UtteranceEnd, Word
+from server.errors import MoorageError
+from server.ids import InstanceIndex, SequenceId, SlotIndex
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepInfo:
+    """Where and how a result was computed; shown to clients under ``metadata.moorage``."""
+
+    instance: InstanceIndex
+    slot: SlotIndex
+    batch_size: int
+    queue_ms: float
+    step_ms: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Partial:
+    """The open utterance after a step. One comes per tick, whether or not the text changed."""
+
+    sequence_id: SequenceId
+    utterance: int
+    """Number of the utterance in the sequence, from 0."""
+    start_s: float
+    """Where the utterance's audio starts: the end of the one before."""
+    covered_s: float
+    """Seconds of the sequence's audio that this result covers."""
+    committed: tuple[Word, ...]
+    draft: tuple[Word, ...]
+    is_speech: bool
+    step: StepInfo
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UtteranceFinal:
+    """An utterance, complete: the final model's text and the live model's own. In order of utterances."""
+
+    sequence_id: SequenceId
+    utterance: int
+    cause: UtteranceEnd
+    start_s: float
+    """``start_s`` and ``end_s`` of successive utterances tile the timeline."""
+    end_s: float
+    words: tuple[Word, ...]
+    """The final text; equal to ``live_words`` where no final model is configured or it could not run."""
+    live_words: tuple[Word, ...]
+    step: StepInfo
+
+
+class CloseCause(Enum):
+    """Why a sequence ended well."""
+
+    END = "end"
+    CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SequenceClosed:
+    """Terminal: everything that was accepted has been answered (END), or the caller left (CANCELLED)."""
+
+    sequence_id: SequenceId
+    cause: CloseCause
+    audio_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SequenceFailed:
+    """Terminal: why the sequence could not go on."""
+
+    sequence_id: SequenceId
+    error: MoorageError
+
+
+Event = Partial | UtteranceFinal | SequenceClosed | SequenceFailed
+TERMINAL = (SequenceClosed, SequenceFailed)

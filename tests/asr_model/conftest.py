@@ -1,0 +1,45 @@
+"""The real live model, loaded once, and the six real utterances of ``audio_fixtures``."""
+
+from dataclasses import dataclass
+from functools import cache
+
+import pytest
+import torch
+
+from asr_model.contract import Samples
+from asr_model.live.model import LiveModel, build
+from tests.support.fixtures import fixtures
+
+
+@dataclass(frozen=True, slots=True)
+class Utterance:
+    """A recording of ``audio_fixtures`` at 16 kHz."""
+
+    text: str
+    audio: Samples
+
+
+@cache
+def live_model(**options: object) -> LiveModel:
+    """The live model with these options, on the CPU, one for all tests."""
+    return build(options, torch.device("cpu"))
+
+
+@pytest.fixture(scope="session")
+def live() -> LiveModel:
+    """The live model as it is configured by default."""
+    return live_model()
+
+
+@pytest.fixture(scope="session")
+def bare_live() -> LiveModel:
+    """Reading alone: no endpoints, no skipping of silence, no guards."""
+    return live_model(endpoints=False, skip_silence=False, guards=False, max_utterance_s=40.0)
+
+
+@pytest.fixture(scope="session")
+def utterances() -> list[Utterance]:
+    """Six real utterances of six speakers."""
+    found = [Utterance(f.text, f.samples()) for f in fixtures("utterance")]
+    assert len(found) == 6
+    return found

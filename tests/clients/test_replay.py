@@ -1,0 +1,249 @@
+"""Replay: what is sent and when, what is shown, and the figures at the end."""
+
+import json
+import struct
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+from rich.console import Console
+from websockets.asyncio.server import ServerConnection, serve
+
+from clients.audio_file import Samples
+from clients.connection import ConnectionFailed, Results
+from clients.latency import NS, Latencies, Timeline
+from clients.playback import Pace, Playback, play
+from clients.replay import Replay, measure, shares
+from clients.replay_view import ReplayView, print_latencies, print_texts, print_word_errors
+from clients.word_error_rate import WordErrors
+from server.errors import BadAudio
+
+
+def results(text: str, *, is_final: bool, utterance: int = 0, covered_s: float = 0.0, live: str | None = None) -> str:
+    words = [{"word": word, "start": 0.0, "end": 0.0, "confidence": 1.0} for word in text.split()]
+    moorage = {
+        "sequence_id": "s",
+        "instance": 0,
+        "slot": 0,
+        "batch_size": 1,
+        "queue_ms": 0.0,
+        "step_ms": 0.0,
+        "utterance": utterance,
+        "covered_s": covered_s,
+        "committed_words": 1,
+        "live_text": text if live is None else live,
+    }
+    return json.dumps(
+        {
+            "type": "Results",
+            "start": 0.0,
+            "duration": covered_s,
+            "is_final": is_final,
+            "channel": {"alternatives": [{"transcript": text, "words": words}]},
+            "metadata": {"request_id": "r", "moorage": moorage},
+        }
+    )
+
+
+@dataclass
+class Listener:
+    """A peer that counts samples: an interim for every tick, and at the end how many there were and their sum."""
+
+    fail_after_ticks: int | None = None
+    audio: list[bytes] = field(default_factory=list)
+    open_now: int = 0
+    most_open: int = 0
+
+    async def listen(self, socket: ServerConnection) -> None:
+        self.open_now += 1
+        self.most_open = max(self.most_open, self.open_now)
+        try:
+            await self._listen(socket)
+        finally:
+            self.open_now -= 1
+
+    async def _listen(self, socket: ServerConnection) -> None:
+        audio, ticks = b"", 0
+        async for message in socket:
+            if isinstance(message, str):
+                assert json.loads(message) == {"type": "CloseStream"}
+                break
+            audio += message
+            while len(audio) // 2 >= 3840 * (ticks + 1) + 511:
+                ticks += 1
+                if ticks == self.fail_after_ticks:
+                    await socket.close(1011, "step_failed")
+                    return
+                await socket.send(results("one tw", is_final=False, covered_s=ticks * 0.24))
+        self.audio.append(audio)
+        total = sum(struct.unpack(f"<{len(audio) // 2}h", audio))
+        await socket.send(results(f"One {len(audio) // 2} {total}.", is_final=True, live="one two three"))
+        await socket.send(json.dumps({"type": "Metadata"}))
+
+
+@asynccontextmanager
+async def listening(listener: Listener) -> AsyncIterator[str]:
+    async with serve(listener.listen, "127.0.0.1", 0) as server:
+        yield f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
+def recording(path: Path, seconds: float, rate: int = 16_000) -> Path:
+    values = np.random.default_rng(len(path.name)).integers(-9000, 9000, round(seconds * rate), dtype=np.int16)
+    soundfile.write(path, values, rate, subtype="PCM_16")
+    return path
+
+
+def ignore(result: Results) -> None:
+    """Nobody looks."""
+
+
+async def test_every_sample_is_sent_once_and_never_before_it_is_spoken(tmp_path: Path) -> None:
+    path = recording(tmp_path / "a.wav", 1.013)
+    listener = Listener()
+    async with listening(listener) as url:
+        playback = await play(path, url, Pace(speed=20.0, chunk_ms=20, silence_s=0.25), ignore)
+    expected = soundfile.read(path, dtype="int16")[0].astype("<i2").tobytes() + bytes(4000 * 2)
+    assert listener.audio == [expected]
+    timeline = playback.timeline
+    assert timeline.sent[-1].end_s == pytest.approx(1.263)
+    assert all(chunk.sent_at_ns >= timeline.spoken_at_ns(chunk.end_s) for chunk in timeline.sent)
+    assert timeline.closing_at_ns is not None
+    assert timeline.closing_at_ns >= timeline.sent[-1].sent_at_ns
+    assert [heard.covered_s for heard in timeline.interims] == pytest.approx([0.24, 0.48, 0.72, 0.96, 1.2])
+    assert playback.live_text == "one two three"
+    assert playback.text.startswith(f"One {16208 + 4000} ")
+
+
+@pytest.mark.parametrize(("rate", "sent"), [(8_000, 8_000), (44_100, 44_100), (96_000, 16_000), (4_000, 16_000)])
+async def test_the_rate_of_the_file_is_sent_where_the_service_takes_it(tmp_path: Path, rate: int, sent: int) -> None:
+    listener = Listener()
+    async with listening(listener) as url:
+        await play(recording(tmp_path / "a.wav", 0.5, rate), url, Pace(speed=50.0), ignore)
+    assert len(listener.audio[0]) // 2 == sent // 2
+
+
+async def test_a_failure_of_the_service_ends_the_file_at_once(tmp_path: Path) -> None:
+    path = recording(tmp_path / "a.wav", 60.0)
+    began_at = time.monotonic()
+    async with listening(Listener(fail_after_ticks=2)) as url:
+        with pytest.raises(ConnectionFailed, match="1011: step_failed"):
+            await play(path, url, Pace(speed=5.0), ignore)
+    assert time.monotonic() - began_at < 6.0  # the file would take 12 s
+
+
+async def test_a_damaged_file_ends_its_connection_and_no_other(tmp_path: Path) -> None:
+    good, bad = recording(tmp_path / "a.wav", 0.5), tmp_path / "b.flac"
+    whole = recording(tmp_path / "whole.flac", 2.0).read_bytes()
+    bad.write_bytes(whole[: len(whole) // 2])
+    listener = Listener()
+    console = Console(file=(tmp_path / "out.txt").open("w"), width=200)
+    async with listening(listener) as url:
+        with pytest.raises(BadAudio, match="is damaged"):
+            await play(bad, url, Pace(speed=50.0), ignore)
+        with ReplayView(console, 2) as view:
+            outcome = await Replay(url=url, pace=Pace(speed=50.0), view=view).run([bad, good], 2)
+    console.file.close()
+    assert [playback.path for playback in outcome.played] == [good]
+    assert list(outcome.failures) == [bad]
+    assert "is damaged" in outcome.failures[bad]
+    assert f"{bad}: is damaged" in (tmp_path / "out.txt").read_text()
+
+
+async def test_streams_run_side_by_side_and_files_repeat(tmp_path: Path) -> None:
+    path = recording(tmp_path / "a.wav", 3.0)
+    listener = Listener()
+    console = Console(file=(tmp_path / "out.txt").open("w"), width=200)
+    async with listening(listener) as url:
+        with ReplayView(console, 3) as view:
+            outcome = await Replay(url=url, pace=Pace(), view=view).run([path], 3)
+    console.file.close()
+    assert listener.most_open == 3
+    assert len(outcome.played) == 3
+    assert len(set(listener.audio)) == 1
+    starts = sorted(playback.timeline.started_at_ns for playback in outcome.played)
+    assert starts[1] - starts[0] > 0.5 * NS  # spread over two seconds
+    assert (tmp_path / "out.txt").read_text().count("One 48000 ") == 3
+
+
+@pytest.mark.parametrize(
+    ("files", "streams", "expected"),
+    [
+        ("abcde", 2, ["ace", "bd"]),
+        ("ab", 2, ["a", "b"]),
+        ("ab", 5, ["a", "b", "a", "b", "a"]),
+        ("a", 1, ["a"]),
+    ],
+)
+def test_files_are_dealt_out(files: str, streams: int, expected: list[str]) -> None:
+    dealt = shares([Path(name) for name in files], streams)
+    assert ["".join(map(str, share)) for share in dealt] == expected
+
+
+class FixedAligner:
+    """Words end every half second."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def word_ends(self, audio: Samples, words: Sequence[str]) -> list[float]:
+        self.calls += 1
+        assert len(audio) == 32_000
+        return [(index + 1) / 2 for index in range(len(words))]
+
+
+async def played(path: Path) -> Playback:
+    async with listening(Listener()) as url:
+        return await play(path, url, Pace(speed=50.0), ignore)
+
+
+async def test_measure_sums_errors_and_times_words_that_line_up(tmp_path: Path) -> None:
+    takes = [await played(recording(tmp_path / name, 2.0, 16_000)) for name in ("a.wav", "b.wav")]
+    takes.append(takes[0])
+    aligner = FixedAligner()
+    final, live, latencies = measure(takes, {takes[0].path: "one two three", takes[1].path: "one two"}, aligner)
+    assert (live.insertions, live.distance, live.reference_words) == (1, 1, 8)
+    assert final.deletions + final.substitutions == 2 + 1 + 2  # the numbers are no words
+    assert aligner.calls == 1  # once a file
+    assert latencies.aligned_sequences == 2
+    assert len(latencies.commit_ms) == 6
+    assert len(latencies.closing_final_ms) == 2
+    assert len(latencies.step_ms) == 3 * 8
+    without = measure(takes, {}, None)
+    assert without[:2] == (WordErrors(), WordErrors())
+    assert without[2].step_ms == latencies.step_ms
+
+
+async def test_the_report_shows_texts_errors_and_latency(tmp_path: Path) -> None:
+    take = await played(recording(tmp_path / "a.wav", 1.0))
+    other = Playback(path=take.path, finals=(), timeline=Timeline(started_at_ns=0))
+    console = Console(record=True, width=160, file=(tmp_path / "out.txt").open("w"))
+    print_texts(console, [take, take, other], {take.path: "ONE TWO"})
+    print_word_errors(console, WordErrors(substitutions=1, reference_words=8), WordErrors(reference_words=8))
+    print_latencies(console, Latencies(step_ms=(12.4, 20.0), ticks_without_result=3))
+    console.file.close()
+    shown = console.export_text()
+    assert "final (2 of 3 times)" in shown
+    assert "ONE TWO" in shown
+    assert "12.50 %" in shown
+    assert "2 ticks" in shown
+    assert "word delay" not in shown
+    assert "3 ticks had no result" in shown
+
+
+def test_a_terminal_sees_open_utterances_in_place(tmp_path: Path) -> None:
+    console = Console(force_terminal=True, width=80, file=(tmp_path / "out.txt").open("w"), color_system="standard")
+    with ReplayView(console, 20) as view:
+        for stream in range(20):
+            view.show(stream, Path(f"{stream}.wav"), Results.model_validate_json(results("fix chang", is_final=False)))
+        view.show(0, Path("0.wav"), Results.model_validate_json(results("Fixed.", is_final=True)))
+    console.file.close()
+    shown = (tmp_path / "out.txt").read_text()
+    assert "\x1b[1mfix\x1b[0m" in shown
+    assert "\x1b[2;3m chang\x1b[0m" in shown  # the name's colour ends with the name
+    assert "… and 8 more" in shown
+    assert "Fixed." in shown

@@ -1,0 +1,423 @@
+"""The engine on accumulator models in threads: whatever goes on beside it, a sequence hears its own sums.
+
+The same through processes, and what happens when one dies, is in ``test_engine_processes``.
+"""
+
+import asyncio
+import threading
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from asr_model.transcript import UtteranceEnd
+from server.clock import SystemClock
+from server.engine import Engine
+from server.errors import (
+    BadAudio,
+    CapacityExceeded,
+    ConfigError,
+    DuplicateSequence,
+    InstanceFailed,
+    SequenceAlreadyEnded,
+    ShuttingDown,
+)
+from server.events import CloseCause, SequenceClosed
+from server.ids import SequenceId
+from server.orders import ModelSource
+from server.plan import Samples
+from server.sequence_handle import SequenceHandle
+from tests.support.accumulator_model import BOMB, ENDPOINT, POISON, SLOW, TICK_SAMPLES, exact_audio, summary
+from tests.support.engines import CONFIG, FINAL, LIVE, SUM, Heard, listen, live_only, running, speak, until
+from tests.support.manual_clock import ManualClock
+
+MS = 1_000_000
+
+
+def with_sample(value: float, position: int = 10, n_samples: int = 200) -> Samples:
+    audio = exact_audio(7, n_samples)
+    audio[position] = value
+    return audio
+
+
+async def closes(handle: SequenceHandle) -> Heard:
+    heard = await asyncio.wait_for(listen(handle), 30.0)
+    assert heard.terminal is not None
+    return heard
+
+
+# What is heard
+
+
+async def test_fifty_interleaved_sequences_in_random_cuts_hear_their_own_sums() -> None:
+    async with running(CONFIG) as engine:
+        heard = await asyncio.gather(*(speak(engine, seed) for seed in range(50)))
+        stats = engine.stats()
+    assert [each.failures for each in heard] == [[]] * 50
+    assert stats.sequences_ended == {"end": 50}
+    assert stats.sequences_live == stats.slots_used == stats.finals_waiting == stats.stale_results == 0
+    assert stats.audio_s == pytest.approx(sum(each.n_samples for each in heard) / 16_000)
+    assert stats.live.batch_size.total == stats.live.queue_s.count
+    assert stats.live.batch_size.total > stats.live.batch_size.count, "no two sequences ever shared a step"
+    assert stats.live.counters["encoder_frames"] == 10 * sum(each.n_ticks for each in heard)
+    assert stats.final is not None
+    assert stats.final.counters["samples"] == sum(each.n_samples for each in heard)
+
+
+async def test_both_instances_serve() -> None:
+    async with running(live_only()) as engine:
+        handles = [engine.open(SequenceId(str(index))) for index in range(8)]
+        for handle in handles:
+            await handle.send(exact_audio(1, 100))
+            await handle.end()
+        used = {final.step.instance for handle in handles for final in (await closes(handle)).finals}
+    assert used == {0, 1}
+
+
+async def test_a_tick_is_told_without_waiting_for_more() -> None:
+    async with running(live_only()) as engine:
+        handle = engine.open(SequenceId("a"))
+        audio = exact_audio(3, TICK_SAMPLES + 7)
+        await handle.send(audio)
+        event = await asyncio.wait_for(anext(handle.events()), 10.0)
+    assert [word.text for word in event.committed] == [summary(audio)]  # type: ignore[union-attr]
+
+
+async def test_without_a_final_model_the_live_text_is_final() -> None:
+    async with running(live_only()) as engine:
+        handle = engine.open(SequenceId("a"))
+        audio = exact_audio(3, 1000)
+        await handle.send(audio)
+        await handle.end()
+        heard = await closes(handle)
+    assert heard.final_texts == heard.live_texts == [summary(audio)]
+    assert heard.finals[0].cause is UtteranceEnd.END
+    assert heard.terminal == SequenceClosed(sequence_id=SequenceId("a"), cause=CloseCause.END, audio_s=1000 / 16_000)
+
+
+async def test_an_empty_sequence_ends_well_and_every_finalize_is_answered() -> None:
+    async with running(CONFIG) as engine:
+        handle = engine.open(SequenceId("a"))
+        for _ in range(3):
+            await handle.finalize()
+        await handle.end()
+        heard = await closes(handle)
+        stats = engine.stats()
+    assert [final.cause.value for final in heard.finals] == ["finalize"] * 3 + ["end"]
+    assert heard.final_texts == [""] * 4
+    assert stats.utterances == {"finalize": 3, "end": 1}
+    assert stats.final is not None
+    assert stats.final.batch_size.count == 0, "nothing was said, so there is nothing to read again"
+
+
+async def test_word_times_of_a_final_text_count_from_the_sequence() -> None:
+    async with running(CONFIG) as engine:
+        handle = engine.open(SequenceId("a"))
+        for _ in range(2):
+            await handle.send(exact_audio(3, 1600))
+            await handle.finalize()
+        await handle.end()
+        heard = await closes(handle)
+    assert [(final.start_s, final.end_s) for final in heard.finals] == [(0.0, 0.1), (0.1, 0.2), (0.2, 0.2)]
+    assert [(final.words[0].start_s, final.words[0].end_s) for final in heard.finals[:2]] == [(0.0, 0.1), (0.1, 0.2)]
+
+
+async def test_finals_come_in_order_and_hold_back_no_partials() -> None:
+    final = replace(FINAL, instances=2, target_size=1)
+    async with running(replace(CONFIG, final=final)) as engine:
+        handle = engine.open(SequenceId("a"))
+        slow, quick = with_sample(SLOW), exact_audio(1, 200)
+        await handle.send(slow)
+        await handle.finalize()
+        await handle.send(quick)
+        await handle.finalize()
+        await handle.end()
+        heard = await closes(handle)
+    assert heard.final_texts == [summary(slow), summary(quick), ""]
+    kinds = [type(event).__name__ for event in heard.events if getattr(event, "utterance", None) == 1]
+    first_final = heard.events.index(heard.finals[0])
+    assert kinds[0] == "Partial"
+    assert any(partial.utterance == 1 for partial in heard.partials if heard.events.index(partial) < first_final)
+
+
+async def test_an_endpoint_of_the_model_ends_an_utterance() -> None:
+    async with running(CONFIG) as engine:
+        handle = engine.open(SequenceId("a"))
+        audio = exact_audio(1, 3 * TICK_SAMPLES + 7)
+        audio[2 * TICK_SAMPLES + 6] = ENDPOINT
+        await handle.send(audio)
+        await handle.end()
+        heard = await closes(handle)
+    cut = 2 * TICK_SAMPLES + 7
+    assert [final.cause.value for final in heard.finals] == ["endpoint", "end"]
+    assert heard.final_texts == [summary(audio[:cut]), summary(audio[cut:])]
+
+
+# What fails
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [np.array([0.0, np.nan], np.float32), np.array([np.inf], np.float32), np.zeros(3), np.zeros((2, 2), np.float32)],
+)
+async def test_bad_audio_is_refused_whole_and_the_sequence_goes_on(bad: Samples) -> None:
+    async with running(CONFIG) as engine:
+        handle = engine.open(SequenceId("a"))
+        audio = exact_audio(1, 500)
+        await handle.send(audio[:200])
+        with pytest.raises(BadAudio):
+            await handle.send(bad)
+        await handle.send(audio[200:])
+        await handle.end()
+        assert (await closes(handle)).final_texts == [summary(audio)]
+
+
+async def test_a_failing_step_ends_its_rows_alone_and_its_slots_are_used_again() -> None:
+    config = live_only(instances=1, slots=2)
+    async with running(config) as engine:
+        for round_ in range(3):
+            broken, well = engine.open(SequenceId("broken")), engine.open(SequenceId("well"))
+            await broken.send(with_sample(BOMB))
+            heard = await closes(broken)
+            assert heard.failure == "step_failed"
+            assert "internals" not in str(heard.terminal)
+            audio = exact_audio(round_, 300)
+            await well.send(audio)
+            await well.end()
+            assert (await closes(well)).final_texts == [summary(audio)]
+        stats = engine.stats()
+    assert stats.sequences_ended == {"step_failed": 3, "end": 3}
+    assert stats.live.failures == 3
+
+
+async def test_a_failing_row_is_that_sequences_alone() -> None:
+    async with running(live_only(instances=1, slots=2)) as engine:
+        broken, well = engine.open(SequenceId("broken")), engine.open(SequenceId("well"))
+        audio = exact_audio(1, 200)
+        await asyncio.gather(broken.send(with_sample(POISON)), well.send(audio))
+        await well.end()
+        assert (await closes(broken)).failure == "step_failed"
+        assert (await closes(well)).final_texts == [summary(audio)]
+
+
+async def test_the_live_text_serves_where_the_final_pass_fails_or_is_full() -> None:
+    final = replace(FINAL, target_size=1, max_queued=1)
+    async with running(replace(CONFIG, final=final)) as engine:
+        handle = engine.open(SequenceId("a"))
+        texts = []
+        for index in range(4):
+            audio = with_sample(SLOW, n_samples=50 + index)
+            texts.append(summary(audio))
+            await handle.send(audio)
+            await handle.finalize()
+        await handle.end()
+        heard = await closes(handle)
+        replaced = engine.stats().finals_replaced
+    assert heard.final_texts[0] == texts[0]
+    assert replaced["queue_full"] == sum(each.words == each.live_words for each in heard.finals[1:4]) > 0
+
+
+async def test_an_utterance_longer_than_is_kept_has_its_live_text() -> None:
+    async with running(replace(CONFIG, max_utterance_s=0.05)) as engine:
+        handle = engine.open(SequenceId("a"))
+        audio = exact_audio(1, 900)
+        await handle.send(audio)
+        await handle.end()
+        heard = await closes(handle)
+        assert heard.final_texts == [summary(audio)]
+        assert engine.stats().finals_replaced == {"no_audio": 1}
+
+
+# Coming and going
+
+
+async def test_a_full_engine_refuses_and_a_slot_is_free_after_an_end_or_a_cancel() -> None:
+    async with running(live_only(instances=1, slots=2)) as engine:
+        first, second = engine.open(SequenceId("1")), engine.open(SequenceId("2"))
+        with pytest.raises(CapacityExceeded):
+            engine.open(SequenceId("3"))
+        with pytest.raises(DuplicateSequence):
+            engine.open(SequenceId("1"))
+        await first.cancel()
+        assert [type(event) for event in (await closes(first)).events] == [SequenceClosed]
+        third = engine.open(SequenceId("3"))
+        await second.end()
+        await closes(second)
+        engine.open(SequenceId("1"))
+        await third.cancel()
+        await third.cancel()
+        stats = engine.stats()
+    assert stats.refusals == {"capacity_exceeded": 1, "duplicate_sequence": 1}
+    assert stats.sequences_ended == {"cancelled": 2, "end": 1}
+
+
+async def test_nothing_is_taken_after_the_end_nor_for_a_later_tenant_of_the_id() -> None:
+    async with running(live_only()) as engine:
+        old = engine.open(SequenceId("a"))
+        await old.end()
+        with pytest.raises(SequenceAlreadyEnded):
+            await old.send(exact_audio(1, 10))
+        await closes(old)
+        new = engine.open(SequenceId("a"))
+        for call in (old.send(exact_audio(1, 10)), old.finalize(), old.end()):
+            with pytest.raises(SequenceAlreadyEnded):
+                await call
+        with pytest.raises(SequenceAlreadyEnded):
+            old.keep_alive()
+        await old.cancel()
+        await new.end()
+        assert (await closes(new)).final_texts == [""]
+
+
+async def test_a_caller_that_leaves_while_finals_are_pending_hears_that_it_left() -> None:
+    async with running(CONFIG) as engine:
+        handle = engine.open(SequenceId("a"))
+        await handle.send(with_sample(SLOW))
+        await handle.end()
+        await until(lambda: engine.stats().finals_waiting == 1)
+        await handle.cancel()
+        heard = await closes(handle)
+        assert heard.terminal == SequenceClosed(
+            sequence_id=SequenceId("a"), cause=CloseCause.CANCELLED, audio_s=200 / 16_000
+        )
+        assert heard.finals == []
+        assert engine.stats().finals_waiting == 0
+
+
+async def test_an_idle_sequence_is_told_and_its_slot_is_free() -> None:
+    clock = ManualClock()
+    config = replace(live_only(instances=1, slots=1), idle_timeout_s=10.0)
+    async with running(config, clock) as engine:
+        handle = engine.open(SequenceId("a"))
+        clock.advance(9_000 * MS)
+        handle.keep_alive()
+        clock.advance(9_000 * MS)
+        await handle.send(np.empty(0, np.float32))
+        clock.advance(9_999 * MS)
+        assert engine.stats().sequences_live == 1
+        clock.advance(1 * MS)
+        assert (await closes(handle)).failure == "idle_timeout"
+        with pytest.raises(SequenceAlreadyEnded):
+            await handle.send(exact_audio(0, 10))
+        engine.open(SequenceId("b"))
+        assert engine.stats().sequences_ended == {"idle_timeout": 1}
+
+
+async def test_a_sender_waits_while_its_queue_is_full() -> None:
+    config = live_only(instances=1, max_queued_s=200 / 16_000, step_s=0.002)
+    async with running(config) as engine:
+        handle = engine.open(SequenceId("a"))
+        audio = exact_audio(5, 5_000)
+        sending = asyncio.create_task(handle.send(audio))
+        await asyncio.sleep(0)
+        assert not sending.done()
+        assert engine.stats().audio_s * 16_000 <= 400
+        await sending
+        await handle.end()
+        heard = await closes(handle)
+    assert heard.final_texts == [summary(audio)]
+
+
+async def test_a_sender_that_waits_learns_that_its_sequence_is_over() -> None:
+    async with running(live_only(instances=1, max_queued_s=100 / 16_000, step_s=0.01)) as engine:
+        handle = engine.open(SequenceId("a"))
+        sending = asyncio.create_task(handle.send(exact_audio(5, 50_000)))
+        await asyncio.sleep(0.02)
+        await handle.cancel()
+        with pytest.raises(SequenceAlreadyEnded):
+            await asyncio.wait_for(sending, 10.0)
+
+
+async def test_a_sender_waits_for_a_reader_and_a_reader_that_never_comes_loses_the_sequence() -> None:
+    async with running(replace(live_only(), max_finals=4)) as engine:
+        handle = engine.open(SequenceId("a"))
+        for _ in range(4):
+            await handle.finalize()
+        await until(lambda: engine.stats().utterances.get("finalize") == 4)
+        sending = asyncio.create_task(handle.send(exact_audio(0, 10)))
+        await asyncio.sleep(0.01)
+        assert not sending.done()
+        events = handle.events()
+        await anext(events)
+        await asyncio.wait_for(sending, 10.0)
+        for _ in range(8):
+            await handle.finalize()
+        await until(lambda: engine.stats().sequences_ended == {"queue_full": 1})
+        heard = await closes(handle)
+        assert engine.stats().slots_used == 0
+    assert heard.failure == "queue_full"
+    assert len(heard.finals) >= 8
+
+
+async def test_the_loop_is_free_while_a_step_runs() -> None:
+    async with running(live_only(instances=1, step_s=0.05)) as engine:
+        handle = engine.open(SequenceId("a"))
+        await handle.end()
+        hearing = asyncio.create_task(listen(handle))
+        n_turns = 0
+        while not hearing.done():
+            n_turns += 1
+            await asyncio.sleep(0.001)
+        assert n_turns > 5
+
+
+# Starting and stopping
+
+
+async def test_stop_tells_everybody_and_leaves_nothing() -> None:
+    tasks, threads = asyncio.all_tasks(), set(threading.enumerate())
+    engine = Engine(CONFIG, SystemClock())
+    await engine.start()
+    assert engine.is_ready
+    idle, said, ended = (engine.open(SequenceId(each)) for each in "abc")
+    await said.send(with_sample(SLOW))
+    await said.finalize()
+    await ended.send(with_sample(SLOW))
+    await ended.end()
+    await until(lambda: engine.stats().finals_waiting == 2)
+    await engine.stop()
+    assert (await closes(idle)).failure == "shutting_down"
+    heard = await closes(said)
+    assert (heard.failure, heard.final_texts) == ("shutting_down", [summary(with_sample(SLOW))])
+    heard = await closes(ended)
+    assert isinstance(heard.terminal, SequenceClosed)
+    assert heard.final_texts == [summary(with_sample(SLOW))]
+    assert not engine.is_ready
+    with pytest.raises(ShuttingDown):
+        engine.open(SequenceId("d"))
+    await engine.stop()
+    assert asyncio.all_tasks() == tasks
+    left = {thread.name for thread in set(threading.enumerate()) - threads if not thread.name.startswith("asyncio_")}
+    assert left == set()
+
+
+@pytest.mark.parametrize(
+    ("config", "error", "message"),
+    [
+        (replace(CONFIG, live=replace(LIVE, source=SUM)), ConfigError, r"live\.model: .* needs the dynamic batcher"),
+        (replace(CONFIG, final=replace(FINAL, source=LIVE.source)), ConfigError, r"final\.model: .* sequence batcher"),
+        (replace(CONFIG, final=replace(FINAL, source=ModelSource(name="nope"))), ConfigError, "nope"),
+        (replace(CONFIG, final=replace(FINAL, source=ModelSource(name="x", factory="a:b"))), InstanceFailed, "final-0"),
+    ],
+)
+async def test_a_start_that_fails_says_why_and_leaves_nothing(
+    config: object, error: type[Exception], message: str
+) -> None:
+    tasks, threads = asyncio.all_tasks(), set(threading.enumerate())
+    with pytest.raises(error, match=message):
+        await Engine(config, SystemClock()).start()  # type: ignore[arg-type]  # parametrised as objects
+    assert asyncio.all_tasks() == tasks
+    left = {thread.name for thread in set(threading.enumerate()) - threads if not thread.name.startswith("asyncio_")}
+    assert left == set()
+
+
+async def test_models_and_slots_are_in_the_statistics() -> None:
+    async with running(CONFIG) as engine:
+        engine.open(SequenceId("a"))
+        stats = engine.stats()
+    live, final = stats.models
+    assert (live.role, live.name, live.scheduler, live.device) == ("live", "accumulator", "sequence", "cpu")
+    assert (live.instances, live.instances_ready, live.slots, live.slot_bytes) == (2, 2, 4, 84)
+    assert (final.role, final.name, final.scheduler, final.slots) == ("final", "sum", "dynamic", 0)
+    assert (stats.slots_total, stats.slots_used, stats.slots_quarantined) == (8, 1, 0)
+    assert (stats.sequences_live, stats.sequences_started) == (1, 1)

@@ -1,0 +1,165 @@
+"""Models whose answers are plain arithmetic on what they were given: any leak, loss, swap or duplicate of audio, state
+or replies is a wrong number. Importable by a worker process.
+
+A word's text is ``count:sum`` of the samples since START (live) or of the request (final), the sum in units of 1/1024,
+so that it is exact for the integer-valued samples that ``exact_audio`` makes.
+"""
+
+import os
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import torch
+
+from asr_model.contract import (
+    ModelSpec,
+    Samples,
+    Scheduler,
+    State,
+    StateTensor,
+    StepOutput,
+    StepRow,
+)
+from asr_model.transcript import EndedUtterance, FinalOutput, LiveOutput, UtteranceEnd, Word
+
+TICK_SAMPLES = 64
+LOOKAHEAD_SAMPLES = 7
+UNIT = 1024
+ENDPOINT = 0.75
+"""A tick whose last sample is this ends an utterance (ENDPOINT)."""
+POISON = -0.75
+"""A row with this sample is reported as a row error."""
+BOMB = 0.875
+"""A step with this sample raises."""
+KILLER = -0.875
+"""A step with this sample kills its process."""
+SLOW = 0.9375
+"""A request with this sample takes a fifth of a second longer."""
+
+
+Options = Mapping[str, object]
+
+
+def exact_audio(seed: int, n_samples: int) -> Samples:
+    """Samples k / 1024 with |k| up to 511: none of those that mean something."""
+    integers = np.random.default_rng(seed).integers(-511, 512, n_samples)
+    return (integers / UNIT).astype(np.float32)
+
+
+def summary(samples: Samples) -> str:
+    """What the models say of samples given to them whole."""
+    return f"{samples.size}:{round(float(samples.astype(np.float64).sum()) * UNIT)}"
+
+
+def make_live(options: Options, device: torch.device) -> "AccumulatorModel":
+    """Factory for a ModelSource.
+
+    Raises:
+        ValueError: An option is unknown.
+    """
+    unknown = set(options) - {"step_s"}
+    if unknown:
+        raise ValueError(f"unknown options: {sorted(unknown)}")
+    return AccumulatorModel(step_s=_seconds(options, "step_s"))
+
+
+def make_final(options: Options, device: torch.device) -> "SumModel":
+    """Factory for a ModelSource."""
+    return SumModel(run_s=_seconds(options, "run_s"))
+
+
+def _seconds(options: Options, name: str) -> float:
+    value = options.get(name, 0.0)
+    assert isinstance(value, float)
+    return value
+
+
+class AccumulatorModel:
+    """A StreamingModel with state: sum and count since START, what the open utterance has, and an untouched canary."""
+
+    def __init__(self, *, step_s: float = 0.0, lookahead: int = LOOKAHEAD_SAMPLES) -> None:
+        self._step_s = step_s
+        self._spec = ModelSpec(
+            name="accumulator",
+            scheduler=Scheduler.SEQUENCE,
+            tick_samples=TICK_SAMPLES,
+            lookahead_samples=lookahead,
+            state={
+                "total": StateTensor(shape=(), dtype=torch.float64),
+                "count": StateTensor(shape=(), dtype=torch.int64),
+                "utterance_first": StateTensor(shape=(), dtype=torch.int64),
+                "canary": StateTensor(shape=(3, 5), dtype=torch.float32, initial=7.0),
+            },
+        )
+
+    @property
+    def spec(self) -> ModelSpec:
+        return self._spec
+
+    def step(self, rows: Sequence[StepRow], state: State) -> StepOutput:
+        time.sleep(self._step_s)
+        audio = [torch.from_numpy(row.audio.astype(np.float64)) for row in rows]
+        for row in rows:
+            if (row.audio == np.float32(BOMB)).any():
+                state["total"][row.slot] += 1.0  # half done: the slot must not be used on
+                raise RuntimeError("a bomb in the audio, with internals that no client may see")
+            if (row.audio == np.float32(KILLER)).any():
+                os.kill(os.getpid(), signal.SIGKILL)
+        errors = {i: "poison" for i, row in enumerate(rows) if (row.audio == np.float32(POISON)).any()}
+        outputs = [self._row(row, samples, state) for row, samples in zip(rows, audio, strict=True)]
+        n_ticks = sum(not row.flush for row in rows)
+        return StepOutput(outputs=outputs, errors=errors, counters={"encoder_frames": 10 * n_ticks})
+
+    def _row(self, row: StepRow, samples: torch.Tensor, state: State) -> LiveOutput:
+        slot = row.slot
+        total = float(state["total"][slot]) + float(samples.sum())
+        count = int(state["count"][slot]) + samples.numel()
+        first = int(state["utterance_first"][slot])
+        word = Word(text=f"{count}:{round(total * UNIT)}", start_s=first / 16_000, end_s=count / 16_000, confidence=1.0)
+        ended: UtteranceEnd | None = None
+        if row.flush:
+            ended = UtteranceEnd.END if row.end else UtteranceEnd.FINALIZE
+        elif samples.numel() and float(samples[-1]) == ENDPOINT:
+            ended = UtteranceEnd.ENDPOINT
+        if not row.flush:
+            state["total"][slot] = total
+            state["count"][slot] = count
+        if ended is not None:
+            state["utterance_first"][slot] = count
+        words = (word,) if count > first else ()
+        return LiveOutput(
+            encoded_samples=count,
+            committed=() if ended else words,
+            draft=(),
+            ended=EndedUtterance(cause=ended, first_sample=first, end_sample=count, words=words) if ended else None,
+            keep_from_sample=count if ended else first,
+            is_speech=True,
+        )
+
+
+class SumModel:
+    """A OneShotModel: each request's own count and sum. Pauses between requests."""
+
+    def __init__(self, *, run_s: float = 0.0) -> None:
+        self._run_s = run_s
+
+    @property
+    def spec(self) -> ModelSpec:
+        return ModelSpec(name="sum", scheduler=Scheduler.DYNAMIC)
+
+    def run(self, audio: Sequence[Samples], pause: Callable[[], None]) -> list[FinalOutput]:
+        time.sleep(self._run_s)
+        outputs = []
+        for samples in audio:
+            pause()
+            if (samples == np.float32(SLOW)).any():
+                time.sleep(0.2)
+            if (samples == np.float32(POISON)).any():
+                raise RuntimeError("poison")
+            seconds = samples.size / 16_000
+            outputs.append(
+                FinalOutput(words=(Word(text=summary(samples), start_s=0.0, end_s=seconds, confidence=1.0),))
+            )
+        return outputs

@@ -1,0 +1,69 @@
+"""Snapshots with a number of its own in every place, so that a mix-up shows."""
+
+from server.stats import EngineStats, HistogramSnapshot, ModelStats, StepStats
+
+
+def histogram(*counts: int, total: float) -> HistogramSnapshot:
+    """Buckets with upper bounds 1, 2, …"""
+    bounds = tuple(float(index) for index in range(1, len(counts)))
+    return HistogramSnapshot(upper_bounds=bounds, counts=counts, total=total)
+
+
+def steps(offset: int, **counters: int) -> StepStats:
+    """Figures that start at the offset."""
+    return StepStats(
+        queue_s=histogram(offset + 1, 2, 3, total=offset + 0.5),
+        step_s=histogram(offset + 4, 5, total=offset + 1.5),
+        batch_size=histogram(offset + 6, 7, total=offset + 2.5),
+        failures=offset + 8,
+        row_failures=offset + 9,
+        counters=counters,
+    )
+
+
+def model(role: str, name: str, **changes: object) -> ModelStats:
+    """One model of one ready instance."""
+    fields: dict[str, object] = {
+        "scheduler": "dynamic",
+        "device": "cpu",
+        "instances": 1,
+        "instances_ready": 1,
+        "instances_restarted": 0,
+        "slots": 0,
+        "slot_bytes": 0,
+        "streams": None,
+    }
+    return ModelStats(role=role, name=name, **(fields | changes))  # type: ignore[arg-type]  # checked when it is made
+
+
+def engine_stats(*, is_ready: bool = True, has_final: bool = True) -> EngineStats:
+    """An engine with a live model of two instances, one of them down, and perhaps a final model."""
+    live = model(
+        "live",
+        "accumulator",
+        scheduler="sequence",
+        instances=2,
+        instances_ready=1,
+        instances_restarted=3,
+        slots=4,
+        slot_bytes=100,
+        streams=5,
+    )
+    return EngineStats(
+        is_ready=is_ready,
+        models=(live, model("final", "sum")) if has_final else (live,),
+        live=steps(10, encoder_frames=11, decoder_passes=12, decoder_positions=13),
+        final=steps(100, decoder_passes=112) if has_final else None,
+        sequences_live=21,
+        sequences_started=22,
+        sequences_ended={"end": 23, "idle_timeout": 24},
+        slots_total=8,
+        slots_used=5,
+        slots_quarantined=1,
+        refusals={"capacity_exceeded": 25},
+        utterances={"endpoint": 26},
+        audio_s=27.5,
+        finals_waiting=28,
+        finals_replaced={"queue_full": 29},
+        stale_results=30,
+    )
