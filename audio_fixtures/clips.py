@@ -119,10 +119,7 @@ SYNTHESISED = (
         file="synthesised/en_gb_scotland_22k.flac",
         kind="sentence",
         voice=SCOTLAND,
-        parts=(
-            "My brother plays the piano every evening after dinner.",
-            "We need a table for four people near the window.",
-        ),
+        parts=("The children were laughing and running across the garden.",),
         rate=22050,
     ),
     Synthesised(
@@ -253,10 +250,7 @@ WARM_UP = Synthesised(
     file="warmup.flac",
     kind="warm-up",
     voice=EN_US,
-    parts=(
-        "we packed our bags and walked down to the river where a small white boat was waiting for us beside the old "
-        "stone bridge near the market",
-    ),
+    parts=("we packed our bags and walked down to the river where a small white boat was waiting for us",),
     rate=16000,
     edge_s=0.05,
 )
@@ -275,24 +269,22 @@ UTTERANCES = {
 """Whole utterances of Mini LibriSpeech train-clean-5 and their readers, by the names of SPEAKERS.TXT."""
 
 CUTS = (
-    Cut(utterance="118-47824-0037", start_ms=3135, end_ms=3595, text="BETTER", suffix=".wav"),
-    Cut(utterance="118-47824-0037", start_ms=4465, end_ms=4925, text="BOBBY"),
-    Cut(utterance="118-47824-0037", start_ms=7785, end_ms=8445, text="CLOSER"),
-    Cut(utterance="669-129074-0001", start_ms=7030, end_ms=7940, text="INTERESTED"),
+    Cut(utterance="118-47824-0037", start_ms=3155, end_ms=3545, text="BETTER", suffix=".wav"),
+    Cut(utterance="118-47824-0037", start_ms=4490, end_ms=4925, text="BOBBY"),
+    Cut(utterance="669-129074-0001", start_ms=1280, end_ms=1695, text="THOUGHT"),
     Cut(utterance="1088-134318-0016", start_ms=5925, end_ms=6565, text="CERTAINLY", suffix=".wav"),
-    Cut(utterance="1088-134318-0016", start_ms=9025, end_ms=9785, text="PATAGONIA"),
-    Cut(utterance="1088-134318-0016", start_ms=10915, end_ms=11335, text="AGAIN"),
-    Cut(utterance="3664-178355-0018", start_ms=6000, end_ms=6535, text="BACKERS"),
-    Cut(utterance="3664-178355-0018", start_ms=5200, end_ms=5715, text="COMSTOCK"),
-    Cut(utterance="6272-70171-0040", start_ms=8690, end_ms=9570, text="CULTIVATION"),
-    Cut(utterance="8629-261139-0028", start_ms=425, end_ms=865, text="FREDERICK"),
-    Cut(utterance="8629-261139-0028", start_ms=7260, end_ms=8020, text="EXCITEMENT", suffix=".wav"),
-    Cut(utterance="118-47824-0037", start_ms=2800, end_ms=3595, text="THAT'S BETTER"),
-    Cut(utterance="118-47824-0037", start_ms=7325, end_ms=8460, text="GRAHAM MOVED CLOSER"),
-    Cut(utterance="669-129074-0001", start_ms=350, end_ms=1695, text="THE LITTLE WOMAN THOUGHT"),
+    Cut(utterance="1088-134318-0016", start_ms=9035, end_ms=9785, text="PATAGONIA"),
+    Cut(utterance="3664-178355-0018", start_ms=6015, end_ms=6505, text="BACKERS"),
+    Cut(utterance="3664-178355-0018", start_ms=5200, end_ms=5695, text="COMSTOCK"),
+    Cut(utterance="6272-70171-0040", start_ms=8710, end_ms=9570, text="CULTIVATION"),
+    Cut(utterance="8629-261139-0028", start_ms=435, end_ms=845, text="FREDERICK"),
+    Cut(utterance="8629-261139-0028", start_ms=7285, end_ms=8020, text="EXCITEMENT", suffix=".wav"),
+    Cut(utterance="118-47824-0037", start_ms=2800, end_ms=3545, text="THAT'S BETTER"),
+    Cut(utterance="118-47824-0037", start_ms=7335, end_ms=8475, text="GRAHAM MOVED CLOSER"),
+    Cut(utterance="669-129074-0001", start_ms=340, end_ms=1695, text="THE LITTLE WOMAN THOUGHT"),
     Cut(utterance="669-129074-0001", start_ms=4045, end_ms=5040, text="AND INDEED"),
     Cut(utterance="1088-134318-0016", start_ms=8295, end_ms=9785, text="BUT NOT PATAGONIA", suffix=".wav"),
-    Cut(utterance="3664-178355-0018", start_ms=6000, end_ms=6885, text="BACKERS GAVE UP"),
-    Cut(utterance="6272-70171-0040", start_ms=4240, end_ms=5755, text="HOW MISERABLE WAS MY YOUTH"),
-    Cut(utterance="8629-261139-0028", start_ms=2920, end_ms=4340, text="THE MOMENT WAS INTENSE"),
+    Cut(utterance="3664-178355-0018", start_ms=6015, end_ms=6870, text="BACKERS GAVE UP"),
+    Cut(utterance="6272-70171-0040", start_ms=4235, end_ms=5755, text="HOW MISERABLE WAS MY YOUTH"),
+    Cut(utterance="8629-261139-0028", start_ms=2910, end_ms=4340, text="THE MOMENT WAS INTENSE"),
 )

@@ -7,6 +7,8 @@ from pathlib import Path
 from server.errors import BadParameter
 
 MANIFEST_NAME = "manifest.tsv"
+LEVELS = 3
+"""Folders that are looked at: a file's own and the two above it."""
 
 
 class Manifest:
@@ -42,7 +44,7 @@ def references(audio: Sequence[Path], text: str | None, manifest: Path | None) -
     Args:
         audio: The files.
         text: The text of the only file.
-        manifest: Where to look; without one a ``manifest.tsv`` in a file's folder or its parent is used.
+        manifest: Where to look; without one, the nearest ``manifest.tsv`` in a file's folder or the two above it.
 
     Raises:
         BadParameter: ``text`` with several files, or a manifest that cannot be read.
@@ -66,8 +68,8 @@ def references(audio: Sequence[Path], text: str | None, manifest: Path | None) -
 
 
 def _manifest_near(audio: Path) -> Path | None:
-    folder = audio.resolve().parent
-    return next((at / MANIFEST_NAME for at in (folder, folder.parent) if (at / MANIFEST_NAME).is_file()), None)
+    nearest = list(audio.resolve().parents)[:LEVELS]
+    return next((folder / MANIFEST_NAME for folder in nearest if (folder / MANIFEST_NAME).is_file()), None)
 
 
 def _rows(path: Path) -> list[dict[str, str]]:

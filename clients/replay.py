@@ -19,7 +19,7 @@ from clients.playback import Pace, Playback, play
 from clients.reference import references
 from clients.replay_view import ReplayView, print_latencies, print_texts, print_word_errors
 from clients.word_error_rate import WordErrors, word_errors, words
-from server.errors import BadAudio, BadParameter, MoorageError
+from server.errors import BadAudio, BadParameter
 
 STAGGER_S = 2.0
 """The streams start within this time, evenly spread, so that their ticks do not fall together."""
@@ -110,7 +110,9 @@ def command(  # noqa: PLR0913  # the options of a command are its parameters
     text: Annotated[str | None, typer.Option(help="Reference text of the only file.")] = None,
     manifest: Annotated[
         Path | None,
-        typer.Option(help="TSV with the columns file or id, and text; default: manifest.tsv beside or above a file."),
+        typer.Option(
+            help="TSV with the columns file or id, and text; default: the manifest.tsv beside or above a file."
+        ),
     ] = None,
 ) -> None:
     """Stream files over websockets like microphones; print text as it comes, word errors and latency at the end."""
@@ -137,10 +139,12 @@ def command(  # noqa: PLR0913  # the options of a command are its parameters
 
 def _aligner(errors: Console) -> WordAligner | None:
     """The forced aligner, imported here because it loads a model; without one there are no word delays."""
-    from asr_model.alignment import Aligner
+    from asr_model.moonshine.weights import WeightsError
 
     try:
+        from asr_model.alignment import Aligner
+
         return Aligner()
-    except MoorageError as error:
+    except (ImportError, WeightsError) as error:
         errors.print(f"no word delays: {error}", style="yellow", markup=False)
         return None

@@ -60,14 +60,14 @@ def command(  # noqa: PLR0913  # the options of a command are its parameters
     try:
         loaded = sized(load_config(config, overrides=overrides), len(files))
         with Show(files, output, errors) as show:
-            records = asyncio.run(transcribe_files(files, loaded, show))
+            asyncio.run(transcribe_files(files, loaded, show))
     except MoorageError as error:
         errors.print(str(error), style="red", soft_wrap=True, markup=False)
         raise typer.Exit(EXIT_CONFIG if isinstance(error, ConfigError) else EXIT_FAULT) from error
     if output is Format.JSON:
-        json.dump(records, sys.stdout, ensure_ascii=False, indent=2)
+        json.dump(show.records(), sys.stdout, ensure_ascii=False, indent=2)
         sys.stdout.write("\n")
-    if any("error" in record for record in records):
+    if any("error" in record for record in show.records()):
         raise typer.Exit(EXIT_FAULT)
 
 
@@ -95,37 +95,30 @@ async def embedded_engine(config: MoorageConfig) -> AsyncIterator[Engine]:
         await engine.stop()
 
 
-async def transcribe_files(files: Sequence[Path], config: MoorageConfig, show: "Show") -> list[FileRecord]:
-    """The records of all files, in the order given.
+async def transcribe_files(files: Sequence[Path], config: MoorageConfig, show: "Show") -> None:
+    """Transcribe all files; ``show`` is told of progress and records.
 
     Args:
         files: What to transcribe.
         config: The engine's; its slots are how many files are open at once.
-        show: Told of progress, and of each record in order as soon as those before it are there.
+        show: Has the records afterwards.
 
     Raises:
         ConfigError: The models refuse their settings.
         InstanceFailed: A model cannot be loaded.
     """
-    records: dict[int, FileRecord] = {}
-
-    def keep(index: int, record: FileRecord) -> None:
-        records[index] = record
-        while show.n_told in records:
-            show.tell(records[show.n_told])
-
     async with embedded_engine(config) as engine:
         show.begin()
         at_once = config.live.slots * config.live.instances
-        await Transcription(engine=engine, at_once=at_once, on_progress=show.advance, on_record=keep).run(files)
-    return [records[index] for index in range(len(files))]
+        await Transcription(engine=engine, at_once=at_once, on_progress=show.advance, on_record=show.keep).run(files)
 
 
 class Show:
-    """Text and errors as they come, with a progress bar on a terminal if there is much audio."""
+    """Text and errors in the order of the files, as they come; on a terminal a bar if there is much audio."""
 
     def __init__(self, files: Sequence[Path], output: Format, errors: Console) -> None:
-        self.n_told = 0
+        self._records: dict[int, FileRecord] = {}
+        self._n_told = 0
         self._files = files
         self._prints_text = output is Format.TEXT
         self._errors = errors
@@ -136,8 +129,6 @@ class Show:
             TimeRemainingColumn(),
             console=errors,
             transient=True,
-            redirect_stdout=False,  # rich would send it where the bar is, which is not stdout
-            redirect_stderr=False,
         )
         self._task: TaskID | None = None
 
@@ -162,9 +153,18 @@ class Show:
         if self._task is not None:
             self._progress.advance(self._task, seconds)
 
-    def tell(self, record: FileRecord) -> None:
-        """A file is done, and all before it."""
-        self.n_told += 1
+    def keep(self, index: int, record: FileRecord) -> None:
+        """A file is done; it is told once all before it are."""
+        self._records[index] = record
+        while self._n_told in self._records:
+            self._tell(self._records[self._n_told])
+            self._n_told += 1
+
+    def records(self) -> list[FileRecord]:
+        """Of all files, in the order given; all must be done."""
+        return [self._records[index] for index in range(len(self._files))]
+
+    def _tell(self, record: FileRecord) -> None:
         if self._prints_text and (record["text"] or "error" not in record):
             self._tell_text(record)
         if "error" in record:
@@ -177,7 +177,7 @@ class Show:
         else:
             lines = [segment["text"] for segment in record["segments"] if segment["text"]]
         if self._task is not None:
-            self._progress.stop()
+            self._progress.stop()  # while it runs, rich sends stdout where the bar is
         for line in lines:
             print(line, flush=True)
         if self._task is not None:

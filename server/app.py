@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import signal
 
 from rich.console import Console
@@ -49,7 +50,10 @@ class Service:
             await self.gateway.start()
         except OSError as error:
             server = self._config.server
-            raise ConfigError(f"server.port: cannot listen on {server.host}:{server.port}: {error.strerror}") from error
+            # asyncio writes the address once more into the text of a system error; name resolution has negative numbers
+            reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
+            message = f"server.host, server.port: cannot listen on {server.host}:{server.port}: {reason}"
+            raise ConfigError(message) from error
         try:
             await self.engine.start()
         except BaseException:

@@ -14,7 +14,7 @@ from server.clock import Clock, Timer
 from server.device_gate import Cells
 from server.effects import RowCompleted, SequenceEffect, SequenceEnded
 from server.engine_config import SAMPLE_RATE, EngineConfig
-from server.errors import MoorageError, QueueFull, ShuttingDown
+from server.errors import MoorageError, QueueFull, ShuttingDown, StepFailed
 from server.events import CloseCause, SequenceClosed, SequenceFailed
 from server.final_pass import FinalPass
 from server.ids import InstanceIndex, RequestId, SequenceId
@@ -285,9 +285,11 @@ class Engine:
             self._settle(handle)
 
     def _complete_row(self, handle: SequenceHandle, effect: RowCompleted) -> None:
-        final = handle.replies.complete_row(effect)
         output = effect.output
-        assert isinstance(output, LiveOutput), "complete_row takes nothing else"
+        if not isinstance(output, LiveOutput):
+            self._fail_at_once(handle, StepFailed(f"the model answered {type(output).__name__}"))
+            return
+        final = handle.replies.complete_row(effect, output)
         if output.ended is not None and (output.ended.words or effect.row.flush):
             self._utterances[output.ended.cause.value] += 1
         if final is not None:

@@ -11,6 +11,10 @@ from server.sequence_batcher import SequenceBatcherConfig
 from server.worker import WorkerKind
 
 SAMPLE_RATE: Final = 16_000
+STEP_LIMIT_S: Final = 30.0
+"""A live step that takes longer hangs: it takes a fraction of a second."""
+FINAL_LIMIT_S: Final = 300.0
+"""The same for a final batch, which gives way to live steps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +74,7 @@ class EngineConfig:
             threads=self._threads(self.live.threads),
             slots=self.live.slots,
             limits=self.live.limits,
+            plan_limit_s=STEP_LIMIT_S,
             worker_kind=self.worker_kind,
         )
 
@@ -84,6 +89,7 @@ class EngineConfig:
             threads=self._threads(final.threads),
             slots=0,
             limits=self.live.limits,
+            plan_limit_s=FINAL_LIMIT_S,
             worker_kind=self.worker_kind,
         )
 

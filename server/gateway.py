@@ -218,7 +218,6 @@ class Gateway:
         try:
             await link.run()
         finally:
-            self.engine.cancel(handle)
             self._open -= 1
 
     def _identity(self, connection: ListenConnection) -> Identity:

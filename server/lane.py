@@ -24,11 +24,7 @@ class Lane:
     the step of its cancelled first one runs."""
     in_flight: BatchPlan | None = None
     is_lost: bool = False
-
-    @property
-    def n_placeable(self) -> int:
-        """New sequences it can take now."""
-        return 0 if self.is_lost else self.slots.n_free
+    """Then every slot is quarantined, so none is free."""
 
     def tenant(self, row: BatchRow) -> Sequence | None:
         """The sequence the row was made for, unless its tenancy is over."""

@@ -41,6 +41,8 @@ class PoolSettings:
     slots: int
     """Of each instance; 0: measured, or none for a model without state."""
     limits: LoadLimits
+    plan_limit_s: float
+    """A plan that takes longer hangs, and its process is replaced."""
     worker_kind: WorkerKind
 
 
@@ -156,7 +158,9 @@ class InstancePool:
         settings = self._settings
         name = f"{settings.role}-{instance}"
         channel = make_channel(settings.worker_kind, self._cells, name)
-        self._workers[instance] = worker = Worker(name, channel, lambda: self._lose_idle(instance, worker))
+        self._workers[instance] = worker = Worker(
+            name, channel, lambda: self._lose_idle(instance, worker), plan_limit_s=settings.plan_limit_s
+        )
         loaded = await worker.load(
             Load(source=settings.source, instance=instance, device=settings.device, threads=settings.threads)
         )

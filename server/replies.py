@@ -78,14 +78,12 @@ class SequenceReplies:
         self._n_unread_finals -= isinstance(event, UtteranceFinal)
         return event
 
-    def complete_row(self, effect: RowCompleted) -> OpenFinal | None:
-        """A live step's output for this sequence.
+    def complete_row(self, effect: RowCompleted, output: LiveOutput) -> OpenFinal | None:
+        """A live step's output for this sequence, out of its effect.
 
         Returns:
             The utterance that ended in it, if a final pass should read it. ``resolve`` must follow.
         """
-        output = effect.output
-        assert isinstance(output, LiveOutput), f"a live model answered {type(output).__name__}"
         step = _step_info(effect)
         final = self._end_utterance(effect, output.ended, step) if output.ended is not None else None
         if not effect.row.flush:

@@ -176,7 +176,7 @@ class SequenceBatcher:
 
     def free_slots(self) -> int:
         """New sequences that would be taken now."""
-        return sum(lane.n_placeable for lane in self._lanes)
+        return sum(lane.slots.n_free for lane in self._lanes)
 
     def touch(self, sequence_id: SequenceId, now_ns: int) -> None:
         """Keep-alive: the idle clock starts anew.
@@ -307,8 +307,8 @@ class SequenceBatcher:
         sequence_id = chunk.sequence_id
         if sequence_id in self._live:
             raise DuplicateSequence(f"sequence {sequence_id} is live")
-        lane = max(self._lanes, key=lambda lane: lane.n_placeable)
-        if not lane.n_placeable:
+        lane = max(self._lanes, key=lambda lane: lane.slots.n_free)
+        if not lane.slots.n_free:
             raise CapacityExceeded("every slot is taken")
         queue = SampleQueue(self._limits)
         queue.push(chunk.samples, now_ns, finalize=chunk.finalize, end=chunk.end)

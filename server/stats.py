@@ -113,6 +113,7 @@ class EngineStats:
     finals_waiting: int
     """Utterances whose final text is pending."""
     finals_replaced: Mapping[str, int]
-    """Utterances whose live text had to serve as final text, by reason: ``queue_full``, ``failed``, ``no_audio``."""
+    """Utterances whose live text had to serve as final text, by reason: ``failed``, ``no_audio`` (too long to be kept),
+    or the code of the batcher's refusal."""
     stale_results: int
     """Results dropped because their slot had another tenant by then."""

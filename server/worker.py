@@ -164,10 +164,12 @@ class Worker:
         channel: Where the model runs.
         on_lost: Called once, on the loop, when the model's side dies while no order is out; an order that is out gets
             its ``BatchFailure`` with ``instance_lost`` instead.
+        plan_limit_s: A plan that takes longer hangs: its process is killed. A thread cannot be.
     """
 
-    def __init__(self, name: str, channel: Channel, on_lost: Callable[[], None]) -> None:
+    def __init__(self, name: str, channel: Channel, on_lost: Callable[[], None], *, plan_limit_s: float) -> None:
         self._name = name
+        self._plan_limit_s = plan_limit_s
         self._channel = channel
         self._on_lost = on_lost
         self._loop = asyncio.get_running_loop()
@@ -215,8 +217,10 @@ class Worker:
     def submit(self, plan: BatchPlan | RequestBatch, on_outcome: Callable[[BatchOutcome], None]) -> None:
         """Runs a plan; its outcome comes back on the loop, never within this call. One plan at a time."""
         assert self._n_out == 0, f"{self._name} has a plan out already"
+        limit = self._loop.call_later(self._plan_limit_s, self._kill_hung)
 
         def on_reply(reply: Reply | Lost) -> None:
+            limit.cancel()
             if isinstance(reply, Lost):
                 reply = BatchFailure(plan_id=plan.plan_id, error=str(reply), instance_lost=True)
             assert not isinstance(reply, Loaded | Prepared | Refused), f"{reply!r} in reply to a plan"
@@ -242,6 +246,11 @@ class Worker:
             return
         self._jobs.put(None)
         await asyncio.to_thread(self._end_thread)
+
+    def _kill_hung(self) -> None:
+        if not self._is_stopped:
+            logger.error("%s has a plan out for more than %g s", self._name, self._plan_limit_s)
+            self._channel.kill()
 
     async def _ask(self, order: Order) -> Reply:
         future: asyncio.Future[Reply | Lost] = self._loop.create_future()

@@ -18,7 +18,9 @@ def process_main(pipe: "connection.Connection[Reply, Order]", cells: Cells, log_
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole group; the parent decides what it means
     threading.Thread(target=_exit_with_parent, name="parent-watch", daemon=True).start()
     logging.basicConfig(level=log_level, format="%(asctime)s %(levelname)s %(processName)s %(name)s: %(message)s")
-    from server.worker_host import Host  # loads torch, see above
+    # Threads that spin at a barrier for one that has no core slow a step down tenfold as soon as cores are shared.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    from server.worker_host import Host  # loads torch, which reads this; see above too
 
     host = Host(DeviceGate(cells), may_nice=True)
     with pipe:

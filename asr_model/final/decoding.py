@@ -25,6 +25,7 @@ from asr_model.moonshine.dimensions import (
     START,
 )
 from asr_model.moonshine.layers import Decoder, angles, join_heads, rotate, split_heads
+from asr_model.moonshine.word_times import attention_centre
 
 TOKENS_PER_SECOND: Final = 6.5
 SPARE_TOKENS: Final = 8
@@ -95,9 +96,11 @@ class Hypothesis:
     """What was said in one row, token by token, without START and END."""
 
     tokens: tuple[int, ...]
-    frames: tuple[int, ...]
-    """The frame that each token was read from."""
+    frames: tuple[float, ...]
+    """The frame that each token was read from, as the centre of the attention."""
     probabilities: tuple[float, ...]
+    dropped: tuple[int, ...]
+    """Tokens that followed and were taken back: the decoder had lost its place. Empty where it came to an end itself."""
 
 
 class _Record:
@@ -105,23 +108,29 @@ class _Record:
 
     def __init__(self, rows: int, positions: int, device: torch.device) -> None:
         self._tokens = torch.zeros((rows, positions), dtype=torch.long, device=device)
-        self._frames = torch.zeros((rows, positions), dtype=torch.long, device=device)
+        self._frames = torch.zeros((rows, positions), device=device)
         self._probabilities = torch.zeros((rows, positions), device=device)
-        self._lengths = torch.zeros(rows, dtype=torch.long, device=device)
+        self._lengths = torch.zeros((rows, 2), dtype=torch.long, device=device)
+        """Per row, tokens that stand and tokens that were dropped after them."""
 
     def write(self, rows: Tensor, position: int, said: "Said") -> None:
         self._tokens[rows, position] = said.tokens
         self._frames[rows, position] = said.frames
         self._probabilities[rows, position] = said.probabilities
 
-    def end(self, rows: Tensor, lengths: Tensor) -> None:
-        self._lengths[rows] = lengths
+    def end(self, rows: Tensor, lengths: Tensor, dropped: Tensor) -> None:
+        self._lengths[rows] = torch.stack((lengths, dropped), 1)
 
     def hypotheses(self) -> list[Hypothesis]:
         columns = (self._lengths, self._tokens, self._frames, self._probabilities)
         return [
-            Hypothesis(tokens=tuple(tokens[:n]), frames=tuple(frames[:n]), probabilities=tuple(probabilities[:n]))
-            for n, tokens, frames, probabilities in zip(*(column.tolist() for column in columns), strict=True)
+            Hypothesis(
+                tokens=tuple(tokens[:n]),
+                frames=tuple(frames[:n]),
+                probabilities=tuple(probabilities[:n]),
+                dropped=tuple(tokens[n : n + dropped]),
+            )
+            for (n, dropped), tokens, frames, probabilities in zip(*(c.tolist() for c in columns), strict=True)
         ]
 
 
@@ -156,8 +165,10 @@ def greedy(decoder: Decoder, features: Features, pause: Callable[[], None]) -> l
         dropped = guard.observe(tokens, said.frames)
         stops = (tokens == END) | ~said.probabilities.isfinite()
         ends = stops | (dropped > 0) | (position + 1 >= limits)
-        lengths = torch.where(stops, position, position + 1 - dropped)
-        record.end(rows[alive & ends], lengths[alive & ends])
+        dropped = torch.where(stops, 0, dropped)
+        lengths = position + (~stops).long() - dropped
+        now = alive & ends
+        record.end(rows[now], lengths[now], dropped[now])
         alive &= ~ends
         pause()
         left = int(alive.sum())
@@ -173,7 +184,7 @@ def greedy(decoder: Decoder, features: Features, pause: Callable[[], None]) -> l
 
 def _said(logits: Tensor, attention: Tensor) -> Said:
     best, tokens = logits.max(-1)
-    return Said(tokens=tokens, frames=attention.argmax(-1), probabilities=(best - logits.logsumexp(-1)).exp())
+    return Said(tokens=tokens, frames=attention_centre(attention), probabilities=(best - logits.logsumexp(-1)).exp())
 
 
 def _limit(frames: int) -> int:

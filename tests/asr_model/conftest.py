@@ -3,12 +3,15 @@
 from dataclasses import dataclass
 from functools import cache
 
+import numpy as np
 import pytest
 import torch
 
 from asr_model.contract import Samples
 from asr_model.live.model import LiveModel, build
-from tests.support.fixtures import fixtures
+from clients.audio_file import AudioFile
+from clients.transcription import model_audio
+from tests.support.fixtures import Fixture, fixtures
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +20,12 @@ class Utterance:
 
     text: str
     audio: Samples
+
+
+def samples_of(fixture: Fixture) -> Samples:
+    """A fixture's audio at 16 kHz, mono."""
+    with AudioFile(fixture.path) as file:
+        return np.concatenate(list(model_audio(file)))
 
 
 @cache
@@ -40,6 +49,6 @@ def bare_live() -> LiveModel:
 @pytest.fixture(scope="session")
 def utterances() -> list[Utterance]:
     """Six real utterances of six speakers."""
-    found = [Utterance(f.text, f.samples()) for f in fixtures("utterance")]
+    found = [Utterance(f.text, samples_of(f)) for f in fixtures("utterance")]
     assert len(found) == 6
     return found

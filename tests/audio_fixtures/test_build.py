@@ -6,7 +6,7 @@ import soundfile
 
 from audio_fixtures.build import without_chance
 from audio_fixtures.clips import CUTS, SYNTHESISED, UTTERANCES, Cut, Synthesised
-from tests.support.fixtures import FOLDER, fixture, fixtures
+from tests.support.fixtures import FOLDER, Fixture, fixture, fixtures
 
 
 @pytest.mark.parametrize("clip", SYNTHESISED, ids=lambda clip: clip.file)
@@ -33,9 +33,8 @@ def test_every_utterance_of_the_list_is_there() -> None:
 
 
 @pytest.mark.parametrize("found", [f for f in fixtures() if f.path.suffix == ".opus"], ids=lambda f: f.path.name)
-def test_the_serial_number_of_an_ogg_file_is_no_matter_of_chance(found: object) -> None:
-    path = next(f.path for f in fixtures() if f == found)
-    kept = path.read_bytes()
+def test_the_serial_number_of_an_ogg_file_is_no_matter_of_chance(found: Fixture) -> None:
+    kept = found.path.read_bytes()
     serial = kept[14:18]
     other = kept.replace(serial, b"\x01\x02\x03\x04")
     assert other != kept

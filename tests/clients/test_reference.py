@@ -14,12 +14,13 @@ def tsv(path: Path, *rows: tuple[str, ...]) -> Path:
     return path
 
 
-def test_manifest_beside_or_above_a_file_is_found(tmp_path: Path) -> None:
-    tsv(tmp_path / "manifest.tsv", ("id", "file", "text"), ("a1", "clean/a1.flac", "ABOVE"))
+def test_the_nearest_manifest_is_found(tmp_path: Path) -> None:
+    tsv(tmp_path / "manifest.tsv", ("id", "file", "text"), ("a1", "clean/a1.flac", "ABOVE"), ("d", "x/y/d.wav", "FAR"))
     tsv(tmp_path / "other" / "manifest.tsv", ("file", "text"), ("b.wav", 'say "BESIDE"'))
     above, beside = tmp_path / "clean" / "a1.flac", tmp_path / "other" / "b.wav"
-    found = references([above, beside, tmp_path / "clean" / "unknown.flac"], None, None)
-    assert found == {above: "ABOVE", beside: 'say "BESIDE"'}
+    unknown, far, too_far = tmp_path / "clean" / "u.flac", tmp_path / "x" / "y" / "d.wav", tmp_path / "1/2/3/a1.flac"
+    found = references([above, beside, unknown, far, too_far], None, None)
+    assert found == {above: "ABOVE", beside: 'say "BESIDE"', far: "FAR"}
 
 
 def test_a_path_wins_over_a_name_and_a_name_over_an_id(tmp_path: Path) -> None:
@@ -43,7 +44,7 @@ def test_text_is_the_reference_of_the_only_file(tmp_path: Path) -> None:
 
 
 def test_no_manifest_is_no_reference(tmp_path: Path) -> None:
-    assert references([tmp_path / "deep" / "er" / "a.wav"], None, None) == {}
+    assert references([tmp_path / "a" / "b" / "c" / "a.wav"], None, None) == {}
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Replay: what is sent and when, what is shown, and the figures at the end."""
 
+import asyncio
 import json
 import struct
 import time
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 import soundfile
 from rich.console import Console
+from typer.testing import CliRunner
 from websockets.asyncio.server import ServerConnection, serve
 
 from clients.audio_file import Samples
@@ -21,7 +23,11 @@ from clients.playback import Pace, Playback, play
 from clients.replay import Replay, measure, shares
 from clients.replay_view import ReplayView, print_latencies, print_texts, print_word_errors
 from clients.word_error_rate import WordErrors
+from server.cli import build_cli
 from server.errors import BadAudio
+from tests.support.accumulator_model import ENDPOINT, exact_audio, summary
+from tests.support.engines import CONFIG, live_only
+from tests.support.service import serving
 
 
 def results(text: str, *, is_final: bool, utterance: int = 0, covered_s: float = 0.0, live: str | None = None) -> str:
@@ -247,3 +253,59 @@ def test_a_terminal_sees_open_utterances_in_place(tmp_path: Path) -> None:
     assert "\x1b[2;3m chang\x1b[0m" in shown  # the name's colour ends with the name
     assert "… and 8 more" in shown
     assert "Fixed." in shown
+
+
+async def test_the_service_hears_what_the_file_holds(tmp_path: Path) -> None:
+    samples = exact_audio(4, 16_000)
+    samples[64 * 100 + 7 - 1] = ENDPOINT  # ends an utterance with the hundredth tick of the accumulator
+    path = tmp_path / "a.flac"
+    soundfile.write(path, samples, 16_000, subtype="PCM_16")
+    cut = 64 * 100 + 7
+    async with serving(CONFIG) as service:
+        url = f"ws://127.0.0.1:{service.gateway.port}"
+        takes = await asyncio.gather(*(play(path, url, Pace(speed=4.0, chunk_ms=20), ignore) for _ in range(3)))
+    for take in takes:
+        assert [result.transcript for result in take.finals] == [summary(samples[:cut]), summary(samples[cut:])]
+        assert take.live_text == f"{summary(samples[:cut])} {summary(samples)}"
+        covered = [heard.covered_s for heard in take.timeline.interims]
+        assert covered == sorted(covered)
+        assert covered[-1] == pytest.approx((64 * 249 + 7) / 16_000)
+    assert len({take.finals[0].moorage.sequence_id for take in takes}) == 3
+
+
+async def test_a_full_service_refuses_with_its_reason(tmp_path: Path) -> None:
+    path = recording(tmp_path / "a.wav", 2.0)
+    console = Console(file=(tmp_path / "out.txt").open("w"), width=200)
+    async with serving(live_only(instances=1, slots=1)) as service:
+        url = f"ws://127.0.0.1:{service.gateway.port}"
+        with ReplayView(console, 2) as view:
+            outcome = await Replay(url=url, pace=Pace(speed=0.5), view=view).run([path, tmp_path / "a.wav"], 2)
+    console.file.close()
+    assert len(outcome.played) == 1
+    assert "refused with 503: " in outcome.failures[path]
+    assert "try again in 1 s" in outcome.failures[path]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["a.wav", "b.wav", "--text", "one"], 2, "--text is the reference of one file"),
+        (["a.wav", "--manifest", "nowhere.tsv"], 2, "nowhere.tsv: cannot be read"),
+        (["a.wav", "--chunk-ms", "10"], 2, "Invalid value for '--chunk-ms'"),
+        (["a.wav"], 1, "a.wav: no such file"),
+    ],
+)
+def test_what_cannot_be_played_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], code: int, message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(build_cli(), ["replay", *arguments])
+    assert result.exit_code == code
+    assert message in " ".join(result.stderr.replace("│", " ").split())
+
+
+def test_nobody_listening_is_told_with_the_address(tmp_path: Path) -> None:
+    path = recording(tmp_path / "a.wav", 0.2)
+    result = CliRunner().invoke(build_cli(), ["replay", str(path), "--url", "ws://127.0.0.1:1", "--silence-s", "0"])
+    assert result.exit_code == 1
+    assert f"{path}: cannot connect to ws://127.0.0.1:1" in result.stderr

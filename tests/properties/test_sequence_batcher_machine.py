@@ -8,9 +8,10 @@ from tests.properties.profiles import machine_settings
 from tests.support.bench import Bench
 from tests.support.factories import make_sequence_config
 
-NAMES = st.sampled_from(("a", "b", "c"))
+ALL_NAMES = ("a", "b", "c", "d", "e")
+NAMES = st.sampled_from(ALL_NAMES)
+MISHAPS = st.sampled_from(("rows", "rows", "unscrubbed", "fail", "lost", "death"))
 MARKS = st.sampled_from(("", "", "finalize", "end", "finalize end"))
-INSTANCES = st.integers(0, 1)
 SIZES = st.one_of(st.sampled_from((10, 13, 23)), st.integers(0, 33), st.sampled_from((60, 61)))
 
 
@@ -18,15 +19,19 @@ class SequenceBatcherMachine(RuleBasedStateMachine):
     """The bench checks after every verb; the rules only choose."""
 
     @initialize(
-        slots=st.integers(1, 3),
-        max_batch=st.integers(1, 4),
+        instances=st.integers(1, 2),
+        slots=st.sampled_from((1, 2, 3, 5, 5)),
+        max_batch=st.sampled_from((1, 2, 4, 4)),
         lookahead=st.sampled_from((0, 3, 15)),
         max_delay_ns=st.sampled_from((0, 20)),
-        idle_timeout_ns=st.sampled_from((0, 50)),
+        idle_timeout_ns=st.sampled_from((0, 50, 50)),
     )
-    def create(self, slots: int, max_batch: int, lookahead: int, max_delay_ns: int, idle_timeout_ns: int) -> None:
+    def create(
+        self, instances: int, slots: int, max_batch: int, lookahead: int, max_delay_ns: int, idle_timeout_ns: int
+    ) -> None:
         self.bench = Bench(
             make_sequence_config(
+                instances=instances,
                 slots=slots,
                 max_batch=max_batch,
                 lookahead_samples=lookahead,
@@ -43,68 +48,101 @@ class SequenceBatcherMachine(RuleBasedStateMachine):
     def offer(self, name: str, n_samples: int, mark: str) -> None:
         self.bench.offer(name, n_samples, finalize="finalize" in mark, end="end" in mark)
 
-    @rule(name=NAMES)
-    def cancel(self, name: str) -> None:
-        self.bench.cancel(name)
+    @rule(sizes=st.lists(SIZES, min_size=len(ALL_NAMES), max_size=len(ALL_NAMES)))
+    def all_talk(self, sizes: list[int]) -> None:
+        for name, n_samples in zip(ALL_NAMES, sizes, strict=True):
+            if name in self.bench.live or self.bench.batcher.free_slots():
+                self.bench.offer(name, n_samples, start=name not in self.bench.live)
 
-    @rule(name=NAMES, n_samples=SIZES)
-    def reconnect(self, name: str, n_samples: int) -> None:
+    @rule(name=NAMES, n_samples=SIZES, again=st.booleans())
+    def cancel(self, name: str, n_samples: int, again: bool) -> None:
         self.bench.cancel(name)
-        self.bench.offer(name, n_samples, start=True)
+        if again:
+            self.bench.offer(name, n_samples, start=True)
 
     @rule(name=NAMES)
     def touch(self, name: str) -> None:
         self.bench.touch(name)
 
-    @rule(elapsed_ns=st.sampled_from((1, 10, 20, 50, 100)))
+    @rule(elapsed_ns=st.sampled_from((1, 10, 20, 50, 120)))
     def advance(self, elapsed_ns: int) -> None:
+        """A lost instance is restarted before long."""
         self.bench.now_ns += elapsed_ns
+        for instance in sorted(self.bench.lost):
+            self.bench.restore(instance)
 
-    @rule()
-    def advance_to_the_deadline(self) -> None:
+    @precondition(lambda self: self.bench.batcher.next_deadline_ns() is not None)
+    @rule(late_ns=st.sampled_from((0, 1, 30)))
+    def advance_to_the_deadline(self, late_ns: int) -> None:
         deadline_ns = self.bench.batcher.next_deadline_ns()
         if deadline_ns is not None:
-            self.bench.now_ns = max(self.bench.now_ns, deadline_ns)
+            self.bench.now_ns = max(self.bench.now_ns, deadline_ns + late_ns)
             assert self.bench.plan() is not None or self.bench.expire(), "a deadline for nothing"
 
-    @rule()
-    def plan(self) -> None:
-        self.bench.plan()
-
-    @rule()
-    def plan_all_and_expire(self) -> None:
-        while self.bench.plan() is not None:
-            pass
+    @rule(elapsed_ns=st.sampled_from((0, 20, 50)))
+    def expire(self, elapsed_ns: int) -> None:
+        self.bench.now_ns += elapsed_ns
         self.bench.expire()
-        assert self.bench.is_quiet(), "a deadline stands though nothing is left to do"
+
+    @rule(how=st.sampled_from(("one", "all", "all", "whole steps", "whole steps")))
+    def plan(self, how: str) -> None:
+        while self.bench.plan() is not None and how != "one":
+            pass
+        if how == "whole steps":
+            for instance in sorted(self.bench.in_flight):
+                self.bench.commit(instance)
 
     @precondition(lambda self: self.bench.in_flight)
     @rule(data=st.data())
     def commit(self, data: st.DataObject) -> None:
         self.bench.commit(data.draw(st.sampled_from(sorted(self.bench.in_flight))))
 
+    @rule(elapsed_ns=st.sampled_from((0, 1, 20)))
+    def do_all_that_is_due(self, elapsed_ns: int) -> None:
+        self.bench.now_ns += elapsed_ns
+        while self.bench.plan() is not None:
+            pass
+        self.bench.expire()
+        assert self.bench.is_quiet(), "a deadline stands though nothing is left to do"
+
     @precondition(lambda self: self.bench.in_flight)
-    @rule(data=st.data(), mishap=st.sampled_from(("rows", "rows", "unscrubbed", "fail", "lost")), names=st.sets(NAMES))
-    def commit_a_mishap(self, data: st.DataObject, mishap: str, names: set[str]) -> None:
+    @rule(data=st.data(), mishap=MISHAPS, names=st.sets(NAMES))
+    def mishap_in_a_step(self, data: st.DataObject, mishap: str, names: set[str]) -> None:
         instance = data.draw(st.sampled_from(sorted(self.bench.in_flight)))
         if mishap == "rows":
             self.bench.commit(instance, errors=tuple(sorted(names)))
         elif mishap == "unscrubbed":
             self.bench.commit(instance, scrub=False)
+        elif mishap == "death":
+            self.die_and_come_back(instance)
         else:
             self.bench.commit(instance, failure=mishap)
 
-    @rule(instance=INSTANCES)
-    def lose_or_restore(self, instance: int) -> None:
-        if instance in self.bench.lost:
-            self.bench.restore(instance)
-        else:
-            self.bench.lose(instance)
+    def die_and_come_back(self, instance: int) -> None:
+        """The step's result is still out while new tenants move in."""
+        self.bench.lose(instance)
+        self.bench.restore(instance)
+        while self.bench.plan() is not None:
+            pass
+        self.bench.commit(instance)
+        self.all_talk([13] * len(ALL_NAMES))
+        while self.bench.plan() is not None:
+            pass
+
+    @precondition(lambda self: len(self.bench.live) > 2 and not self.bench.lost)
+    @rule(instance=st.integers(0, 1))
+    def lose(self, instance: int) -> None:
+        self.bench.lose(instance % self.bench.config.instances)
+
+    @precondition(lambda self: self.bench.lost)
+    @rule()
+    def restore(self) -> None:
+        self.bench.restore(min(self.bench.lost))
 
     @precondition(lambda self: any(self.bench.orphans.values()))
-    @rule(data=st.data())
-    def late_result(self, data: st.DataObject) -> None:
-        self.bench.late(data.draw(st.sampled_from([index for index, plans in self.bench.orphans.items() if plans])))
+    @rule()
+    def late_result(self) -> None:
+        self.bench.late(min(index for index, plans in self.bench.orphans.items() if plans))
 
     @invariant()
     def consistent(self) -> None:

@@ -232,6 +232,19 @@ SCENARIOS: dict[str, tuple[dict[str, int], str]] = {
         150 commit 0 -> a row after 150
         """,
     ),
+    "queue_delay_of_the_oldest_though_last_in_line": (
+        {**ONE, "max_delay_ns": 100},
+        """
+        0 offer a 23 start
+        0 offer b 0 start
+        0 offer c 0 start
+        100 plan -> #0 a[0:13] start
+        110 offer b 13
+        120 commit 0 -> a row after 100
+        120 deadline -> 100
+        120 plan -> #0 b[0:13] start, a[13:23]
+        """,
+    ),
     "queue_delay_cancel_of_the_others": (
         {**ONE, "max_delay_ns": 100},
         """
@@ -283,10 +296,13 @@ SCENARIOS: dict[str, tuple[dict[str, int], str]] = {
     "idle_timeout_spares_what_is_queued": (
         {"instances": 1, "slots": 1, "idle_timeout_ns": 100},
         """
-        0 offer a 23 start
-        0 plan -> #0 a[0:13] start
+        0 offer a 0 start
+        0 offer a 23
+        99 expire
+        100 expire
+        100 plan -> #0 a[0:13] start
         500 expire
-        500 commit 0 -> a row
+        500 commit 0 -> a row after 100
         900 expire
         900 plan -> #0 a[13:23]
         900 commit 0 -> a row after 900

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from asr_model.contract import State, StepOutput, StepRow
+from server import capacity
 from server.capacity import StepTime, measure_streams, speech, streams_within, warm_up
 from server.orders import LoadLimits
 from tests.support.accumulator_model import TICK_SAMPLES, AccumulatorModel
@@ -29,7 +30,7 @@ TICK_NS = TICK_SAMPLES * 1e9 / 16_000
     ],
 )
 def test_streams_from_step_times(step_ns_by_batch: dict[int, int], max_batch: int, streams: int) -> None:
-    points = [StepTime(batch=batch, step_ns=step_ns) for batch, step_ns in step_ns_by_batch.items()]
+    points = [StepTime(batch=batch, step_ns=step_ns, spent_ns=0.0) for batch, step_ns in step_ns_by_batch.items()]
     assert streams_within(points, 100.0, max_batch) == streams
 
 
@@ -66,6 +67,14 @@ def test_a_measurement_stays_within_the_largest_batch() -> None:
     model = Costly()
     measure_streams(model, "cpu", LoadLimits(max_batch=2))
     assert set(model.batches) == {1, 2}
+
+
+def test_a_slow_machine_is_not_measured_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = Costly()
+    monkeypatch.setattr(capacity, "RUN_LIMIT_NS", 0)
+    monkeypatch.setattr(capacity, "BUDGET_NS", 0)
+    assert measure_streams(model, "cpu", LoadLimits()) <= 5
+    assert model.batches == [1] * (capacity.SETTLING_TICKS + 2)
 
 
 def test_a_model_that_fails_is_not_taken_into_service() -> None:

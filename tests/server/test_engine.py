@@ -4,13 +4,17 @@ The same through processes, and what happens when one dies, is in ``test_engine_
 """
 
 import asyncio
+import os
 import threading
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from asr_model.transcript import UtteranceEnd
+from server import pool
 from server.clock import SystemClock
 from server.engine import Engine
 from server.errors import (
@@ -27,8 +31,8 @@ from server.ids import SequenceId
 from server.orders import ModelSource
 from server.plan import Samples
 from server.sequence_handle import SequenceHandle
-from tests.support.accumulator_model import BOMB, ENDPOINT, POISON, SLOW, TICK_SAMPLES, exact_audio, summary
-from tests.support.engines import CONFIG, FINAL, LIVE, SUM, Heard, listen, live_only, running, speak, until
+from tests.support.accumulator_model import BOMB, CRASH, ENDPOINT, POISON, SLOW, TICK_SAMPLES, exact_audio, summary
+from tests.support.engines import ACCUMULATOR, CONFIG, FINAL, LIVE, SUM, Heard, listen, live_only, running, speak, until
 from tests.support.manual_clock import ManualClock
 
 MS = 1_000_000
@@ -44,6 +48,10 @@ async def closes(handle: SequenceHandle) -> Heard:
     heard = await asyncio.wait_for(listen(handle), 30.0)
     assert heard.terminal is not None
     return heard
+
+
+def has_finalized(engine: Engine, times: int) -> bool:
+    return engine.stats().utterances.get("finalize") == times
 
 
 # What is heard
@@ -190,6 +198,49 @@ async def test_a_failing_step_ends_its_rows_alone_and_its_slots_are_used_again()
     assert stats.live.failures == 3
 
 
+async def test_a_lost_instance_is_replaced_as_soon_as_that_is_possible(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool, "FIRST_RETRY_S", 0.01)
+    refuse_file = tmp_path / "refuse"
+    source = replace(ACCUMULATOR, options={"refuse_file": str(refuse_file)})
+    config = replace(CONFIG, live=replace(LIVE, source=source, instances=1))
+    async with running(config) as engine:
+        refuse_file.touch()
+        handle, other = engine.open(SequenceId("a")), engine.open(SequenceId("b"))
+        await handle.send(with_sample(CRASH))
+        assert (await closes(handle)).failure == (await closes(other)).failure == "instance_failed"
+        assert not engine.is_ready
+        with pytest.raises(CapacityExceeded):
+            engine.open(SequenceId("c"))
+        await asyncio.sleep(0.05)
+        assert engine.stats().models[0].instances_ready == 0
+        refuse_file.unlink()
+        await until(lambda: engine.is_ready and engine.stats().slots_quarantined == 0)
+        assert (await speak(engine, 1)).failures == []
+        assert engine.stats().models[0].instances_restarted == 1
+
+
+async def test_stop_ends_an_attempt_to_replace_an_instance(tmp_path: Path) -> None:
+    tasks, refuse_file = asyncio.all_tasks(), tmp_path / "refuse"
+    source = replace(ACCUMULATOR, options={"refuse_file": str(refuse_file)})
+    async with running(replace(CONFIG, live=replace(LIVE, source=source))) as engine:
+        refuse_file.touch()
+        handle = engine.open(SequenceId("a"))
+        await handle.send(with_sample(CRASH))
+        await closes(handle)
+    assert asyncio.all_tasks() == tasks
+
+
+async def test_an_answer_that_is_none_ends_its_sequence() -> None:
+    source = ModelSource(name="mute", factory="tests.support.accumulator_model:make_mute")
+    async with running(replace(CONFIG, live=replace(LIVE, source=source), final=None)) as engine:
+        handle = engine.open(SequenceId("a"))
+        await handle.send(exact_audio(0, 100))
+        assert (await closes(handle)).failure == "step_failed"
+        assert engine.stats().slots_used == 0
+
+
 async def test_a_failing_row_is_that_sequences_alone() -> None:
     async with running(live_only(instances=1, slots=2)) as engine:
         broken, well = engine.open(SequenceId("broken")), engine.open(SequenceId("well"))
@@ -226,6 +277,22 @@ async def test_an_utterance_longer_than_is_kept_has_its_live_text() -> None:
         heard = await closes(handle)
         assert heard.final_texts == [summary(audio)]
         assert engine.stats().finals_replaced == {"no_audio": 1}
+
+
+async def test_audio_that_no_utterance_needs_any_more_makes_room_for_the_next() -> None:
+    async with running(replace(CONFIG, max_utterance_s=0.05)) as engine:
+        handle = engine.open(SequenceId("a"))
+        audio = exact_audio(1, 10 * 400)
+        for first in range(0, audio.size, 400):
+            await handle.send(audio[first : first + 400])
+            await handle.finalize()
+            await until(partial(has_finalized, engine, first // 400 + 1))
+        await handle.end()
+        heard = await closes(handle)
+        assert engine.stats().finals_replaced == {}
+        assert handle.audio is not None
+        assert handle.audio.n_samples == 0
+    assert heard.final_texts[:-1] == [summary(audio[first : first + 400]) for first in range(0, audio.size, 400)]
 
 
 # Coming and going
@@ -303,19 +370,48 @@ async def test_an_idle_sequence_is_told_and_its_slot_is_free() -> None:
         assert engine.stats().sequences_ended == {"idle_timeout": 1}
 
 
+async def test_a_timer_that_fires_early_still_meets_its_deadline() -> None:
+    class Early(ManualClock):
+        def now_ns(self) -> int:
+            return super().now_ns() - 1
+
+    clock = Early()
+    async with running(replace(live_only(), idle_timeout_s=1.0), clock) as engine:
+        handle = engine.open(SequenceId("a"))
+        clock.advance(1_000 * MS)
+        assert (await closes(handle)).failure == "idle_timeout"
+
+
 async def test_a_sender_waits_while_its_queue_is_full() -> None:
-    config = live_only(instances=1, max_queued_s=200 / 16_000, step_s=0.002)
+    config = replace(live_only(instances=1, max_queued_s=200 / 16_000, step_s=0.002), final=FINAL)
     async with running(config) as engine:
         handle = engine.open(SequenceId("a"))
-        audio = exact_audio(5, 5_000)
+        audio, more = exact_audio(5, 5_000), exact_audio(6, 1_000)
         sending = asyncio.create_task(handle.send(audio))
         await asyncio.sleep(0)
         assert not sending.done()
         assert engine.stats().audio_s * 16_000 <= 400
         await sending
+        await handle.finalize()
+        await handle.send(more)
         await handle.end()
         heard = await closes(handle)
-    assert heard.final_texts == [summary(audio)]
+    assert heard.final_texts == [summary(audio), summary(more)]
+    assert heard.live_texts == [summary(audio), summary(np.concatenate((audio, more)))]
+
+
+async def test_there_is_room_as_soon_as_a_step_has_taken_its_audio() -> None:
+    clock = ManualClock()
+    config = live_only(instances=1, max_queued_s=100 / 16_000, step_s=0.1, max_delay_ms=10.0)
+    async with running(config, clock) as engine:
+        handle, _ = engine.open(SequenceId("a")), engine.open(SequenceId("company to wait for"))
+        sending = asyncio.create_task(handle.send(exact_audio(5, 150)))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert not sending.done()
+        clock.advance(10 * MS)
+        await sending
+        assert handle.replies.take() is None, "the sender waited for the step's result"
 
 
 async def test_a_sender_that_waits_learns_that_its_sequence_is_over() -> None:
@@ -333,7 +429,7 @@ async def test_a_sender_waits_for_a_reader_and_a_reader_that_never_comes_loses_t
         handle = engine.open(SequenceId("a"))
         for _ in range(4):
             await handle.finalize()
-        await until(lambda: engine.stats().utterances.get("finalize") == 4)
+        await until(partial(has_finalized, engine, 4))
         sending = asyncio.create_task(handle.send(exact_audio(0, 10)))
         await asyncio.sleep(0.01)
         assert not sending.done()
@@ -366,6 +462,7 @@ async def test_the_loop_is_free_while_a_step_runs() -> None:
 
 async def test_stop_tells_everybody_and_leaves_nothing() -> None:
     tasks, threads = asyncio.all_tasks(), set(threading.enumerate())
+    niceness = os.getpriority(os.PRIO_PROCESS, 0)
     engine = Engine(CONFIG, SystemClock())
     await engine.start()
     assert engine.is_ready
@@ -387,6 +484,7 @@ async def test_stop_tells_everybody_and_leaves_nothing() -> None:
         engine.open(SequenceId("d"))
     await engine.stop()
     assert asyncio.all_tasks() == tasks
+    assert os.getpriority(os.PRIO_PROCESS, 0) == niceness, "a final model in a thread made the whole process nice"
     left = {thread.name for thread in set(threading.enumerate()) - threads if not thread.name.startswith("asyncio_")}
     assert left == set()
 

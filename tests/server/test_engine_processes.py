@@ -20,7 +20,7 @@ from server.engine_config import EngineConfig
 from server.ids import SequenceId
 from server.sequence_handle import SequenceHandle
 from server.worker import WorkerKind
-from tests.support.accumulator_model import KILLER, exact_audio, summary
+from tests.support.accumulator_model import KILLER, SLOW, exact_audio, summary
 from tests.support.engines import CONFIG, Heard, listen, speak, until
 
 PROCESSES: EngineConfig = replace(CONFIG, worker_kind=WorkerKind.PROCESS)
@@ -115,12 +115,20 @@ async def test_without_the_final_process_the_live_text_serves_until_it_is_back(e
         if before.finals:
             break
     assert before.final_texts == [summary(audio)]
-    os.kill(workers()["final-0"], signal.SIGKILL)
+    slow = exact_audio(2, 100)
+    slow[50] = SLOW
+    await handle.send(slow)
+    await handle.finalize()
+    await until(lambda: engine.stats().finals_waiting == 1)
+    await handle.send(audio)
+    await handle.finalize()
+    await until(lambda: engine.stats().finals_waiting == 2)
+    os.kill(workers()["final-0"], signal.SIGKILL)  # with one utterance in its batch and one in the queue
     await until(lambda: engine.stats().models[1].instances_ready == 0)
     await handle.send(audio)
     await handle.end()
     heard = await rest(handle, before)
-    assert heard.finals[1].words == heard.finals[1].live_words
-    assert engine.stats().finals_replaced == {"failed": 1}
+    assert [final.words for final in heard.finals[1:]] == [final.live_words for final in heard.finals[1:]]
+    assert engine.stats().finals_replaced == {"failed": 3}
     await until(lambda: engine.stats().models[1].instances_ready == 1)
     assert [each.failures for each in await asyncio.gather(*(speak(engine, seed) for seed in range(10)))] == [[]] * 10

@@ -71,13 +71,6 @@ def test_nothing_is_due_while_it_cannot_run(busy: str) -> None:
     assert lane.due_at_ns(4, 0) is None
 
 
-def test_a_lost_instance_takes_nobody() -> None:
-    lane = make_lane()
-    assert lane.n_placeable == 3
-    lane.is_lost = True
-    assert lane.n_placeable == 0
-
-
 def test_a_plan_takes_the_first_rows_and_the_due_scrubs() -> None:
     lane = make_lane(4)
     lane.vacate(move_in(lane, "z"), is_clean=False, now_ns=3)

@@ -83,15 +83,20 @@ def texts(events: list[Event]) -> list[str]:
     return [" ".join(each.text for each in event.words) for event in finals(events)]
 
 
+def complete(heard: SequenceReplies, row: RowCompleted) -> OpenFinal | None:
+    assert isinstance(row.output, LiveOutput)
+    return heard.complete_row(row, row.output)
+
+
 def opened(heard: SequenceReplies, row: RowCompleted) -> OpenFinal:
-    final = heard.complete_row(row)
+    final = complete(heard, row)
     assert final is not None
     return final
 
 
 def test_a_tick_is_told_with_where_it_was_computed() -> None:
     heard = replies()
-    assert heard.complete_row(tick("one", at=SECOND)) is None
+    assert complete(heard, tick("one", at=SECOND)) is None
     (event,) = drain(heard)
     assert isinstance(event, Partial)
     assert [each.text for each in event.committed] == ["one"]
@@ -122,11 +127,11 @@ def test_finals_come_in_order_of_utterances_whatever_the_order_of_their_texts(or
 
 def test_utterances_tile_the_timeline_across_silent_ones() -> None:
     heard = replies(has_final_pass=False)
-    heard.complete_row(tick(ended=ended("a", first=SECOND // 2, end=SECOND)))
-    heard.complete_row(tick(ended=ended(first=2 * SECOND, end=3 * SECOND)))  # an endpoint without words: no event
-    heard.complete_row(tick(at=4 * SECOND))
-    heard.complete_row(flush("b", first=5 * SECOND, end=6 * SECOND))
-    heard.complete_row(flush(first=6 * SECOND, end=7 * SECOND, cause=UtteranceEnd.END))
+    complete(heard, tick(ended=ended("a", first=SECOND // 2, end=SECOND)))
+    complete(heard, tick(ended=ended(first=2 * SECOND, end=3 * SECOND)))  # an endpoint without words: no event
+    complete(heard, tick(at=4 * SECOND))
+    complete(heard, flush("b", first=5 * SECOND, end=6 * SECOND))
+    complete(heard, flush(first=6 * SECOND, end=7 * SECOND, cause=UtteranceEnd.END))
     events = drain(heard)
     assert [(event.utterance, event.start_s, event.end_s) for event in finals(events)] == [
         (0, 0.0, 1.0),
@@ -140,8 +145,8 @@ def test_utterances_tile_the_timeline_across_silent_ones() -> None:
 def test_every_flush_is_answered_once_and_one_without_words_needs_no_final_pass() -> None:
     heard = replies()
     for _ in range(3):
-        assert heard.complete_row(flush(first=0, end=100)) is None
-    assert heard.complete_row(flush(first=0, end=100, cause=UtteranceEnd.END)) is None
+        assert complete(heard, flush(first=0, end=100)) is None
+    assert complete(heard, flush(first=0, end=100, cause=UtteranceEnd.END)) is None
     causes = [event.cause for event in finals(drain(heard))]
     assert causes == [UtteranceEnd.FINALIZE] * 3 + [UtteranceEnd.END]
 
@@ -161,10 +166,10 @@ def test_a_final_pass_may_find_no_words() -> None:
 
 def test_partials_coalesce_to_the_newest_and_finals_are_all_kept() -> None:
     heard = replies(has_final_pass=False)
-    heard.complete_row(flush("a", first=0, end=100))
+    complete(heard, flush("a", first=0, end=100))
     for index in range(MAX_PARTIALS + 1):
-        heard.complete_row(tick(f"w{index}"))
-    heard.complete_row(flush("b", first=100, end=200))
+        complete(heard, tick(f"w{index}"))
+    complete(heard, flush("b", first=100, end=200))
     events = drain(heard)
     assert texts(events) == ["a", "b"]
     (partial,) = [event for event in events if isinstance(event, Partial)]
@@ -176,13 +181,13 @@ def test_finals_that_wait_or_are_unread_fill_it_and_reading_makes_room() -> None
     heard = replies(max_finals=2)
     first = opened(heard, flush("a", first=0, end=100))
     assert not heard.is_full
-    heard.complete_row(flush(first=100, end=200))
+    complete(heard, flush(first=100, end=200))
     assert heard.is_full
     heard.resolve(first, None)
     assert heard.is_full
     assert not heard.is_overrun
     for _ in range(3):
-        heard.complete_row(flush(first=100, end=200))
+        complete(heard, flush(first=100, end=200))
     assert heard.is_overrun
     assert len(finals(drain(heard))) == 5
     assert not heard.is_full

@@ -419,6 +419,21 @@ class TestExpire:
         assert (stats.live, stats.ended) == (1, {"idle_timeout": 2})
         assert batcher.free_slots() == 3
 
+    def test_the_longest_idle_goes_first_and_work_is_no_idleness(self) -> None:
+        batcher = make_sequence_batcher(instances=1, slots=3, idle_timeout_ns=100)
+        for at_ns, name in enumerate("abc"):
+            batcher.offer(make_chunk(name, start=True), at_ns)
+        batcher.touch(A, 10)
+        batcher.offer(make_chunk("b", FIRST_TICK), 20)
+        plan = planned(batcher, 20)
+        assert [effect.sequence_id for effect in batcher.expire(109) if isinstance(effect, SequenceLost)] == ["c"]
+        assert [effect.sequence_id for effect in batcher.expire(110) if isinstance(effect, SequenceLost)] == ["a"]
+        assert batcher.expire(1_000) == []
+        batcher.commit(plan, answer(plan), 1_000)
+        assert batcher.next_deadline_ns() == 1_100
+        assert batcher.expire(1_099) == []
+        assert [effect.sequence_id for effect in batcher.expire(1_100) if isinstance(effect, SequenceLost)] == ["b"]
+
     def test_no_timeout(self) -> None:
         batcher = make_sequence_batcher(idle_timeout_ns=0)
         batcher.offer(make_chunk("a", 5, start=True), 0)

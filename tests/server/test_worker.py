@@ -4,6 +4,7 @@ import asyncio
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -14,14 +15,15 @@ import psutil
 import pytest
 
 from asr_model.transcript import FinalOutput, LiveOutput
+from server.device_gate import Cells
 from server.errors import ConfigError, InstanceFailed
 from server.ids import InstanceIndex, RequestId, SequenceId, SlotIndex
 from server.orders import BatchOutcome, Load, LoadLimits, ModelSource, Prepare
 from server.plan import BatchFailure, BatchPlan, BatchResult, BatchRow, Request, RequestBatch, Samples
 from server.worker import ProcessChannel, Worker, WorkerKind, make_channel, shared_cells
 from server.worker_host import NICENESS
-from tests.support.accumulator_model import BOMB, KILLER, exact_audio, summary
-from tests.support.engines import ACCUMULATOR, SUM
+from tests.support.accumulator_model import BOMB, exact_audio, summary
+from tests.support.engines import ACCUMULATOR, SUM, until
 
 LIMITS = LoadLimits(max_slots=64)
 KINDS = pytest.mark.parametrize("kind", list(WorkerKind), ids=lambda kind: kind.value)
@@ -76,8 +78,15 @@ def fail_if_lost() -> None:
 
 
 @asynccontextmanager
-async def worker_of(kind: WorkerKind, on_lost: Callable[[], None] = fail_if_lost) -> AsyncIterator[Worker]:
-    worker = Worker("worker-under-test", make_channel(kind, shared_cells(kind, 1), "worker-under-test"), on_lost)
+async def worker_of(
+    kind: WorkerKind,
+    on_lost: Callable[[], None] = fail_if_lost,
+    *,
+    cells: Cells | None = None,
+    plan_limit_s: float = 60.0,
+) -> AsyncIterator[Worker]:
+    channel = make_channel(kind, cells or shared_cells(kind, 1), "worker-under-test")
+    worker = Worker("worker-under-test", channel, on_lost, plan_limit_s=plan_limit_s)
     try:
         yield worker
     finally:
@@ -94,7 +103,8 @@ def pid(worker: Worker) -> int:
 
 @KINDS
 async def test_it_loads_prepares_and_runs_plans(kind: WorkerKind) -> None:
-    async with worker_of(kind) as worker:
+    cells = shared_cells(kind, 1)
+    async with worker_of(kind, cells=cells) as worker:
         loaded = await worker.load(load(ACCUMULATOR))
         assert (loaded.model, loaded.scheduler, loaded.device) == ("accumulator", "sequence", "cpu")
         assert (loaded.tick_samples, loaded.lookahead_samples, loaded.slot_bytes) == (64, 7, 84)
@@ -105,16 +115,23 @@ async def test_it_loads_prepares_and_runs_plans(kind: WorkerKind) -> None:
         assert text(await run(worker, plan(b))) == summary(np.concatenate((a, b)))
         assert await run(worker, plan(with_sample(BOMB))) == BatchFailure(plan_id=1, error="RuntimeError")
         assert text(await run(worker, plan(a, start=True))) == summary(a)
+        assert (cells[0], cells[1]) == (1, 8), "the gate is not shared: on the CPU, four steps begun and ended"
 
 
-async def test_a_one_shot_model_is_nice_in_a_process_of_its_own() -> None:
+async def test_a_one_shot_process_is_nice_and_deaf_to_ctrl_c_and_stuck_it_does_not_hold_up_stop() -> None:
     async with worker_of(WorkerKind.PROCESS) as worker:
         assert (await worker.load(load(SUM))).scheduler == "dynamic"
         assert (await worker.prepare(Prepare(slots=0, limits=LIMITS))).slots == 0
         audio = exact_audio(1, 100)
         assert text(await run(worker, batch(audio))) == summary(audio)
         assert psutil.Process(pid(worker)).nice() == min(19, os.getpriority(os.PRIO_PROCESS, 0) + NICENESS)
-        assert psutil.Process(pid(worker)).num_threads() < 20
+        os.kill(pid(worker), signal.SIGINT)  # Ctrl-C in a terminal goes to every process; the parent alone decides
+        assert text(await run(worker, batch(audio))) == summary(audio)
+        os.kill(pid(worker), signal.SIGSTOP)
+        outcomes: list[BatchOutcome] = []
+        worker.submit(batch(audio), outcomes.append)
+        await worker.stop()
+        assert outcomes == []
 
 
 async def test_slots_are_measured_when_none_are_given() -> None:
@@ -139,20 +156,6 @@ async def test_what_cannot_be_loaded_says_why(source: ModelSource, error: type[E
             await worker.load(load(source))
 
 
-async def test_the_death_of_a_process_over_a_plan_is_its_outcome() -> None:
-    async with worker_of(WorkerKind.PROCESS) as worker:
-        await worker.load(load(ACCUMULATOR))
-        await worker.prepare(Prepare(slots=1, limits=LIMITS))
-        outcome = await run(worker, plan(with_sample(KILLER), start=True))
-        assert isinstance(outcome, BatchFailure)
-        assert outcome.instance_lost
-        again = await run(worker, plan(exact_audio(0, 64), start=True))
-        assert isinstance(again, BatchFailure)
-        assert again.instance_lost
-        with pytest.raises(InstanceFailed):
-            await worker.prepare(Prepare(slots=1, limits=LIMITS))
-
-
 async def test_the_death_of_a_process_between_plans_is_noticed() -> None:
     lost = asyncio.Event()
     async with worker_of(WorkerKind.PROCESS, lost.set) as worker:
@@ -161,16 +164,28 @@ async def test_the_death_of_a_process_between_plans_is_noticed() -> None:
         await asyncio.wait_for(lost.wait(), 60.0)
 
 
-async def test_ctrl_c_is_the_parents_business_and_a_stuck_step_does_not_hold_up_stop() -> None:
-    async with worker_of(WorkerKind.PROCESS) as worker:
-        await worker.load(load(replace(ACCUMULATOR, options={"step_s": 0.0})))
-        os.kill(pid(worker), signal.SIGINT)
+async def test_a_plan_that_hangs_loses_its_process() -> None:
+    async with worker_of(WorkerKind.PROCESS, plan_limit_s=1.0) as worker:
+        await worker.load(load(ACCUMULATOR))
         await worker.prepare(Prepare(slots=1, limits=LIMITS))
         os.kill(pid(worker), signal.SIGSTOP)
-        outcomes: list[BatchOutcome] = []
-        worker.submit(plan(exact_audio(0, 64), start=True), outcomes.append)
-        await worker.stop()
-        assert outcomes == []
+        for _ in range(2):
+            outcome = await run(worker, plan(exact_audio(0, 64), start=True))
+            assert isinstance(outcome, BatchFailure)
+            assert outcome.instance_lost
+        with pytest.raises(InstanceFailed):
+            await worker.prepare(Prepare(slots=1, limits=LIMITS))
+
+
+async def test_a_process_does_not_outlive_its_parent() -> None:
+    parent = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "tests.support.worker_parent", stdout=asyncio.subprocess.PIPE
+    )
+    assert parent.stdout is not None
+    child = psutil.Process(int(await asyncio.wait_for(parent.stdout.readline(), 60.0)))
+    parent.kill()
+    await parent.wait()
+    await until(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE)
 
 
 async def test_stop_before_anything_and_during_load() -> None:

@@ -9,6 +9,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -35,6 +36,8 @@ BOMB = 0.875
 """A step with this sample raises."""
 KILLER = -0.875
 """A step with this sample kills its process."""
+CRASH = -0.9375
+"""A step with this sample raises as a device does that cannot be used on."""
 SLOW = 0.9375
 """A request with this sample takes a fifth of a second longer."""
 
@@ -59,10 +62,17 @@ def make_live(options: Options, device: torch.device) -> "AccumulatorModel":
     Raises:
         ValueError: An option is unknown.
     """
-    unknown = set(options) - {"step_s"}
+    unknown = set(options) - {"step_s", "refuse_file"}
     if unknown:
         raise ValueError(f"unknown options: {sorted(unknown)}")
+    if "refuse_file" in options and Path(str(options["refuse_file"])).exists():
+        raise RuntimeError("this model cannot be loaded now")
     return AccumulatorModel(step_s=_seconds(options, "step_s"))
+
+
+def make_mute(options: Options, device: torch.device) -> "MuteModel":
+    """Factory for a ModelSource."""
+    return MuteModel()
 
 
 def make_final(options: Options, device: torch.device) -> "SumModel":
@@ -105,6 +115,8 @@ class AccumulatorModel:
             if (row.audio == np.float32(BOMB)).any():
                 state["total"][row.slot] += 1.0  # half done: the slot must not be used on
                 raise RuntimeError("a bomb in the audio, with internals that no client may see")
+            if (row.audio == np.float32(CRASH)).any():
+                raise RuntimeError("CUDA error: an illegal memory access was encountered")
             if (row.audio == np.float32(KILLER)).any():
                 os.kill(os.getpid(), signal.SIGKILL)
         errors = {i: "poison" for i, row in enumerate(rows) if (row.audio == np.float32(POISON)).any()}
@@ -137,6 +149,13 @@ class AccumulatorModel:
             keep_from_sample=count if ended else first,
             is_speech=True,
         )
+
+
+class MuteModel(AccumulatorModel):
+    """Answers every row with nothing."""
+
+    def step(self, rows: Sequence[StepRow], state: State) -> StepOutput:
+        return StepOutput(outputs=[None] * len(rows))
 
 
 class SumModel:

@@ -26,10 +26,13 @@ CONFIG = EngineConfig(live=LIVE, final=FINAL, worker_kind=WorkerKind.THREAD, idl
 """Two live instances of four slots, one final instance, in threads."""
 
 
-def live_only(*, instances: int = 2, slots: int = 4, max_queued_s: float = 10.0, step_s: float = 0.0) -> EngineConfig:
+def live_only(
+    *, instances: int = 2, slots: int = 4, max_queued_s: float = 10.0, step_s: float = 0.0, max_delay_ms: float = 0.0
+) -> EngineConfig:
     """CONFIG without a final model, with changes to the live one."""
     source = replace(ACCUMULATOR, options={"step_s": step_s})
-    live = replace(LIVE, source=source, instances=instances, slots=slots, max_queued_s=max_queued_s)
+    live = replace(LIVE, source=source, instances=instances, slots=slots)
+    live = replace(live, max_queued_s=max_queued_s, max_delay_ms=max_delay_ms)
     return replace(CONFIG, live=live, final=None)
 
 

@@ -29,7 +29,7 @@ class Fixture:
     source: str
     licence: str
     kind: str
-    """``sentence``, ``pause``, ``command``, ``repeat``, ``long``, ``silence``, ``utterance``, ``word`` or ``phrase``."""
+    """Synthesised: ``sentence pause command repeat long silence``; real: ``utterance word phrase``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
