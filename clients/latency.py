@@ -22,6 +22,8 @@ TICK_SAMPLES, LOOKAHEAD_SAMPLES = 3_840, 511
 """Tick k = 1, 2, … of a sequence is complete with its sample 3,840 k + 511 at 16 kHz."""
 COVER_SLACK_SAMPLES = 8
 """Rounding of ``covered_s`` on the wire."""
+CLOSING_SLACK_SAMPLES = 160
+"""What the service's resampler may add to or take from a sequence's length."""
 ALLOWED_ERRORS = 0.1
 """Word errors per word above which the positions of words say nothing about which word is which."""
 NS = 1_000_000_000
@@ -38,7 +40,7 @@ class SentChunk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heard:
-    """One interim result, or the live text of a final one."""
+    """One interim result, or the live text of a final one, whose ``covered_s`` is where the utterance ends."""
 
     utterance: int
     text: str
@@ -60,12 +62,14 @@ class Timeline:
     interims: list[Heard] = field(default_factory=list)
     finals: list[Heard] = field(default_factory=list)
     """One per utterance, in order."""
-    closing_at_ns: int | None = None
-    """When the client said that no more audio comes; a final after it waited for no endpoint."""
 
     def spoken_at_ns(self, audio_s: float) -> int:
         """When the sample at that second of the audio was spoken."""
         return self.started_at_ns + round(audio_s / self.speed * NS)
+
+    def ends_with_stream(self, final: Heard) -> bool:
+        """Whether the end of the stream ended an utterance, not an endpoint before it."""
+        return bool(self.sent) and (self.sent[-1].end_s - final.covered_s) * MODEL_RATE < CLOSING_SLACK_SAMPLES
 
     def live_text(self) -> str:
         """What the live model said, as committed and flushed."""
@@ -180,8 +184,9 @@ def word_latencies(timeline: Timeline, word_ends_s: Sequence[float]) -> Latencie
             first_partial.append((next(shown, final.arrived_at_ns) - spoken_at_ns) / 1e6)
             commit.append((next(stood, final.arrived_at_ns) - spoken_at_ns) / 1e6)
         if spoken:
-            closed = timeline.closing_at_ns is not None and final.arrived_at_ns >= timeline.closing_at_ns
-            (closing_ms if closed else final_ms).append((final.arrived_at_ns - spoken[-1]) / 1e6)
+            (closing_ms if timeline.ends_with_stream(final) else final_ms).append(
+                (final.arrived_at_ns - spoken[-1]) / 1e6
+            )
     return Latencies(
         first_partial_ms=tuple(first_partial),
         commit_ms=tuple(commit),

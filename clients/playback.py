@@ -109,7 +109,6 @@ async def _send(file: AudioFile, rate: int, connection: Connection, timeline: Ti
         await asyncio.sleep(max(0, due_ns - time.monotonic_ns()) / NS)
         timeline.sent.append(SentChunk(end_s=samples / rate, sent_at_ns=time.monotonic_ns()))
         await connection.send_audio(to_linear16(chunk))
-    timeline.closing_at_ns = time.monotonic_ns()
     await connection.close_stream()
 
 

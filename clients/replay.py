@@ -12,7 +12,7 @@ import typer
 from numpy.typing import NDArray
 from rich.console import Console
 
-from clients.audio_file import read_audio
+from clients.audio_file import MODEL_RATE, read_audio
 from clients.connection import ConnectionFailed
 from clients.latency import Latencies, lines_up, step_latencies, word_latencies
 from clients.playback import Pace, Playback, play
@@ -23,6 +23,8 @@ from server.errors import BadAudio, BadParameter
 
 STAGGER_S = 2.0
 """The streams start within this time, evenly spread, so that their ticks do not fall together."""
+ALIGNABLE_S = (0.1, 40.0)
+"""Lengths of recordings whose words the aligner finds."""
 
 
 class WordAligner(Protocol):
@@ -82,7 +84,7 @@ def measure(
 ) -> tuple[WordErrors, WordErrors, Latencies]:
     """Errors of the final and the live text, and latencies, summed over all files."""
     final, live, latencies = WordErrors(), WordErrors(), Latencies()
-    ends: dict[Path, list[float]] = {}
+    ends: dict[Path, list[float] | None] = {}
     for playback in played:
         latencies += step_latencies(playback.timeline)
         if playback.path not in reference_of:
@@ -93,9 +95,18 @@ def measure(
         if aligner is None or not lines_up(words(reference), words(playback.live_text)):
             continue
         if playback.path not in ends:
-            ends[playback.path] = aligner.word_ends(read_audio(playback.path), words(reference))
-        latencies += word_latencies(playback.timeline, ends[playback.path])
+            ends[playback.path] = _word_ends(aligner, playback.path, reference)
+        if (word_ends := ends[playback.path]) is not None:
+            latencies += word_latencies(playback.timeline, word_ends)
     return final, live, latencies
+
+
+def _word_ends(aligner: WordAligner, path: Path, reference: str) -> list[float] | None:
+    """Seconds at which the words end; None of a recording too long or too short to be aligned."""
+    audio = read_audio(path)
+    if not ALIGNABLE_S[0] <= len(audio) / MODEL_RATE <= ALIGNABLE_S[1]:
+        return None
+    return aligner.word_ends(audio, words(reference))
 
 
 def command(  # noqa: PLR0913  # the options of a command are its parameters
@@ -124,8 +135,9 @@ def command(  # noqa: PLR0913  # the options of a command are its parameters
     pace = Pace(speed=speed, chunk_ms=chunk_ms, silence_s=silence_s)
     with ReplayView(console, streams) as view:
         outcome = asyncio.run(Replay(url=url, pace=pace, view=view).run(files, streams))
-    aligner = _aligner(errors) if any(playback.path in reference_of for playback in outcome.played) else None
-    final, live, latencies = measure(outcome.played, reference_of, aligner)
+    with errors.status("aligning words"):
+        aligner = _aligner(errors) if any(playback.path in reference_of for playback in outcome.played) else None
+        final, live, latencies = measure(outcome.played, reference_of, aligner)
     print_texts(console, outcome.played, reference_of)
     if final.reference_words:
         print_word_errors(console, final, live)
@@ -138,13 +150,12 @@ def command(  # noqa: PLR0913  # the options of a command are its parameters
 
 
 def _aligner(errors: Console) -> WordAligner | None:
-    """The forced aligner, imported here because it loads a model; without one there are no word delays."""
-    from asr_model.moonshine.weights import WeightsError
+    """The forced aligner; imported here because it needs torch, and a replay without reference texts does not."""
+    from asr_model.alignment import Aligner
+    from asr_model.moonshine.weights import WeightsError, load_weights
 
     try:
-        from asr_model.alignment import Aligner
-
-        return Aligner()
-    except (ImportError, WeightsError) as error:
-        errors.print(f"no word delays: {error}", style="yellow", markup=False)
+        return Aligner(load_weights())
+    except WeightsError as error:
+        errors.print(f"no word and final delays: {error}", style="yellow", markup=False)
         return None

@@ -106,8 +106,8 @@ def print_latencies(console: Console, latencies: Latencies) -> None:
         ("step latency", latencies.step_ms, "ticks"),
         ("word delay to the first partial", latencies.first_partial_ms, "words"),
         ("word delay to the commit", latencies.commit_ms, "words"),
-        ("final delay, ended by an endpoint", latencies.final_ms, "utterances"),
-        ("final delay, ended by the end of the stream", latencies.closing_final_ms, "utterances"),
+        ("final delay, at an endpoint", latencies.final_ms, "utterances"),
+        ("final delay, at the end of the stream", latencies.closing_final_ms, "utterances"),
     ):
         figures = percentiles(values)
         if figures is not None:

@@ -1,1 +1,1 @@
-"""The service: schedulers, instances, wire protocols, gateway, metrics. ARCHITECTURE.md has the glossary and the rules."""
+"""The service: schedulers, instances, wire protocols, gateway, metrics. ARCHITECTURE.md has the words and the rules."""

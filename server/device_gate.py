@@ -1,7 +1,8 @@
 """Live steps go first: a one-shot batch pauses between its slices while a live step runs on the same device.
 
 A row of integers, a pair per live instance: the device that it runs on and a count that is odd while a step runs. Each
-pair has one writer, so that neither processes nor threads need a lock, and the death of a writer blocks nobody.
+pair has one writer, so that neither processes nor threads need a lock, and the death of a writer blocks nobody. A
+one-shot process on the CPU needs no gate: it is nice (``worker_host``).
 """
 
 import time

@@ -16,7 +16,8 @@ from server.orders import BatchOutcome, Load, Loaded, Order, Prepare, Prepared, 
 from server.plan import BatchPlan, RequestBatch
 
 NICENESS: Final = 10
-"""Of a one-shot model on the CPU, where the gate's pauses cannot keep the operating system from preferring it."""
+"""Of a one-shot model on the CPU. The operating system then takes cores from it in mid-slice for live steps and gives
+it those that they leave idle, which the gate's pauses would not."""
 
 logger = logging.getLogger(__name__)
 
@@ -27,6 +28,7 @@ class Host:
     def __init__(self, gate: DeviceGate, *, may_nice: bool) -> None:
         self._gate = gate
         self._may_nice = may_nice
+        self._is_nice = False
         self._load: Load | None = None
         self._device = ""
         self._model: Model | None = None
@@ -54,6 +56,7 @@ class Host:
         spec = self._model.spec
         if spec.scheduler is Scheduler.DYNAMIC and self._device == "cpu" and self._may_nice:
             os.nice(NICENESS)
+            self._is_nice = True
         return Loaded(
             model=spec.name,
             scheduler=spec.scheduler.value,
@@ -70,10 +73,15 @@ class Host:
         return self._prepare_streaming(cast(StreamingModel, self._model), order)
 
     def _prepare_one_shot(self, model: OneShotModel) -> Prepared:
-        instance = OneShotInstance(model, lambda: self._gate.pause(self._device))
+        instance = OneShotInstance(model, self._give_way)
         instance.warm_up(speech(seconds=2.0))
         self._run_requests = instance.run_batch
         return Prepared(slots=0, streams=None)
+
+    def _give_way(self) -> None:
+        """Between two slices of a one-shot batch: live steps first."""
+        if not self._is_nice:
+            self._gate.pause(self._device)
 
     def _prepare_streaming(self, model: StreamingModel, order: Prepare) -> Prepared:
         assert self._load is not None, "a model is prepared before it is loaded"

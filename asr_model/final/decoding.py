@@ -12,10 +12,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from asr_model.final.features import Features
+from asr_model.final.features import Features, within
 from asr_model.final.guard import RunawayGuard
+from asr_model.moonshine.alignment_heads import attended, attention_centre
 from asr_model.moonshine.dimensions import (
-    ALIGNMENT_HEADS,
     END,
     FRAME_SAMPLES,
     HEAD_DIM,
@@ -25,7 +25,6 @@ from asr_model.moonshine.dimensions import (
     START,
 )
 from asr_model.moonshine.layers import Decoder, angles, join_heads, rotate, split_heads
-from asr_model.moonshine.word_times import attention_centre
 
 TOKENS_PER_SECOND: Final = 6.5
 SPARE_TOKENS: Final = 8
@@ -42,7 +41,9 @@ class Caches:
         self.memory_keys = [keys for keys, _ in memories]
         self.memory_values = [values for _, values in memories]
         self.mask = features.mask()[:, None, None]
-        """bool [B, 1, 1, T]"""
+        """bool [B, 1, 1, T]: the frames that a row attends to."""
+        self.heard = within(features.heard, features.values.shape[1], device)
+        """bool [B, T]: those of them that may be where a token is read."""
         shape = (rows, HEADS, positions, HEAD_DIM)
         kind = self.memory_keys[0].dtype
         self.keys = [torch.zeros(shape, device=device, dtype=kind) for _ in range(LAYERS)]
@@ -53,6 +54,7 @@ class Caches:
         self.mask = self.mask[rows]
         frames = int(self.mask.sum(-1).max())
         self.mask = self.mask[..., :frames]
+        self.heard = self.heard[rows, :frames]
         self.memory_keys = [x[rows, :, :frames] for x in self.memory_keys]
         self.memory_values = [x[rows, :, :frames] for x in self.memory_values]
         self.keys = [x[rows] for x in self.keys]
@@ -84,11 +86,9 @@ def advance(decoder: Decoder, caches: Caches, tokens: Tensor, position: int) -> 
             asked, caches.memory_keys[i], caches.memory_values[i], attn_mask=caches.mask
         )
         x = layer.finish(x, join_heads(read))
-        if heads := [head for at, head in ALIGNMENT_HEADS if at == i]:
-            scores = asked[:, heads].float() @ caches.memory_keys[i][:, heads].float().transpose(-1, -2)
-            scores = scores.masked_fill(~caches.mask, -torch.inf) / HEAD_DIM**0.5
-            attention = attention + scores.softmax(-1).sum((1, 2))
-    return decoder.logits(x)[:, 0], attention / len(ALIGNMENT_HEADS)
+        if (part := attended(i, asked, caches.memory_keys[i], caches.mask)) is not None:
+            attention = attention + part[:, 0]
+    return decoder.logits(x)[:, 0], attention
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +100,7 @@ class Hypothesis:
     """The frame that each token was read from, as the centre of the attention."""
     probabilities: tuple[float, ...]
     dropped: tuple[int, ...]
-    """Tokens that followed and were taken back: the decoder had lost its place. Empty where it came to an end itself."""
+    """Tokens that followed and were taken back, where the decoder had lost its place."""
 
 
 class _Record:
@@ -159,7 +159,8 @@ def greedy(decoder: Decoder, features: Features, pause: Callable[[], None]) -> l
     record = _Record(len(rows), longest, device)
     tokens, alive = torch.full_like(rows, START), torch.ones_like(rows, dtype=torch.bool)
     for position in range(longest):
-        said = _said(*advance(decoder, caches, tokens, position))
+        logits, attention = advance(decoder, caches, tokens, position)
+        said = _said(logits, torch.where(caches.heard, attention, 0))
         tokens = said.tokens
         record.write(rows, position, said)
         dropped = guard.observe(tokens, said.frames)

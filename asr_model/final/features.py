@@ -6,14 +6,22 @@ are masked here, so that neither padding nor company changes a row's features.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from asr_model.contract import Samples
-from asr_model.moonshine.dimensions import encoder_frames, stem_frames
+from asr_model.moonshine.dimensions import FRAME_SAMPLES, SAMPLE_RATE, encoder_frames, stem_frames
 from asr_model.moonshine.layers import Encoder, angles
+
+CLIP_SAMPLES: Final = SAMPLE_RATE
+"""Audio below it is a clip, cut closer than the model was taught to hear."""
+CLIP_TAIL_SAMPLES: Final = SAMPLE_RATE * 3 // 10
+"""Silence put after a clip. With it, words cut out of sentences came out right 44 times in 116, without it 25 times and
+42 times as a loop; silence before them made it worse."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +32,8 @@ class Features:
     """float32 [B, T, D]; frames past a row's own mean nothing."""
     frames: tuple[int, ...]
     """Frames of each row, at least 1 and at most T."""
+    heard: tuple[int, ...]
+    """Those of them that lie in the row's audio, without the tail of a clip."""
 
     def mask(self) -> Tensor:
         """bool [B, T]: the frames that are a row's own."""
@@ -40,12 +50,13 @@ def encode(encoder: Encoder, audio: Sequence[Samples], device: torch.device, pau
 
     Args:
         encoder: on ``device``.
-        audio: of each row, float32 [N]; at least ``WINDOW_SAMPLES``.
+        audio: of each row, float32 [N]; at least ``WINDOW_SAMPLES``. A clip gets its tail here.
         device: where to compute.
         pause: called after the convolutions and after each layer.
     """
-    frames = tuple(encoder_frames(len(row)) for row in audio)
-    x = _stem(encoder, audio, device)
+    whole = [_with_tail(row) for row in audio]
+    frames = tuple(encoder_frames(len(row)) for row in whole)
+    x = _stem(encoder, whole, device)
     mask = within(frames, x.shape[1], device)[:, None, None] if len(set(frames)) > 1 else None
     cos, sin = angles(torch.arange(x.shape[1], device=device))
     pause()
@@ -53,7 +64,8 @@ def encode(encoder: Encoder, audio: Sequence[Samples], device: torch.device, pau
         q, k, v = layer.project(x, cos, sin)
         x = layer.finish(x, F.scaled_dot_product_attention(q, k, v, attn_mask=mask))
         pause()
-    return Features(values=encoder.ln(x), frames=frames)
+    heard = tuple(min(n, len(row) // FRAME_SAMPLES) for n, row in zip(frames, audio, strict=True))
+    return Features(values=encoder.ln(x), frames=frames, heard=heard)
 
 
 def _stem(encoder: Encoder, audio: Sequence[Samples], device: torch.device) -> Tensor:
@@ -75,6 +87,10 @@ def masked_group_norm(h: Tensor, norm: nn.GroupNorm, sizes: Sequence[int]) -> Te
     return centred * torch.rsqrt(variance + norm.eps) * norm.weight[:, None] + norm.bias[:, None]
 
 
+def _with_tail(audio: Samples) -> Samples:
+    return audio if len(audio) >= CLIP_SAMPLES else np.pad(audio, (0, CLIP_TAIL_SAMPLES))
+
+
 def joined_features(parts: Sequence[Features]) -> Features:
     """Several batches as one, its rows in the same order."""
     if len(parts) == 1:
@@ -83,4 +99,5 @@ def joined_features(parts: Sequence[Features]) -> Features:
     return Features(
         values=nn.utils.rnn.pad_sequence(values, batch_first=True),
         frames=tuple(n for part in parts for n in part.frames),
+        heard=tuple(n for part in parts for n in part.heard),
     )

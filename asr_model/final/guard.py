@@ -44,7 +44,7 @@ class RunawayGuard:
             frames: float32 [B], the frame that each was read from.
 
         Returns:
-            int64 [B]: 0, or how many of the newest tokens were not said and are to be dropped; the row is then at its end.
+            int64 [B]: 0, or how many of the newest tokens were not said and are to be dropped; the row then ends.
         """
         again = (self._tokens == tokens[:, None]) & (frames[:, None] - self._frames < ADVANCE_FRAMES)
         self._repeated = torch.where(again, self._repeated + 1, 0)

@@ -13,10 +13,10 @@ import torch
 from asr_model.contract import ModelSpec, Samples, Scheduler
 from asr_model.final.decoding import Hypothesis, greedy
 from asr_model.final.features import Features, encode, joined_features
-from asr_model.moonshine.dimensions import SAMPLE_RATE, encoder_frames
+from asr_model.moonshine.dimensions import FRAME_SAMPLES, SAMPLE_RATE, encoder_frames
 from asr_model.moonshine.weights import MoonshineWeights, load_weights
 from asr_model.moonshine.word_times import timed_words
-from asr_model.transcript import FinalOutput
+from asr_model.transcript import FinalOutput, Word
 
 NAME: Final = "moonshine-base"
 SHORTEST_SAMPLES: Final = SAMPLE_RATE // 10
@@ -55,9 +55,8 @@ class FinalModel:
         order = sorted((i for i, row in enumerate(audio) if _may_hold_words(row)), key=lambda i: -len(audio[i]))
         for rows in _groups(order, audio):
             features = self._encode([audio[i] for i in rows], pause)
-            hypotheses = greedy(self._decoder, features, pause)
-            for i, hypothesis, frames in zip(rows, hypotheses, features.frames, strict=True):
-                outputs[i] = self._output(hypothesis, frames)
+            for i, hypothesis in zip(rows, greedy(self._decoder, features, pause), strict=True):
+                outputs[i] = FinalOutput(words=self._words(hypothesis, len(audio[i])))
         return outputs
 
     def _encode(self, audio: Sequence[Samples], pause: Callable[[], None]) -> Features:
@@ -69,11 +68,19 @@ class FinalModel:
             parts[-1].append(row)
         return joined_features([encode(self._encoder, part, self._device, pause) for part in parts])
 
-    def _output(self, hypothesis: Hypothesis, frames: int) -> FinalOutput:
-        return FinalOutput(
-            words=timed_words(
-                self._tokenizer, hypothesis.tokens, hypothesis.frames, hypothesis.probabilities, n_frames=frames
-            )
+    def _words(self, hypothesis: Hypothesis, n_samples: int) -> tuple[Word, ...]:
+        """What stands of a hypothesis, in whole words."""
+        n = len(hypothesis.tokens)
+        if hypothesis.dropped:
+            following = (*hypothesis.tokens, hypothesis.dropped[0])
+            while n > 0 and not self._tokenizer.opens_word[following[n]]:
+                n -= 1
+        return timed_words(
+            self._tokenizer,
+            hypothesis.tokens[:n],
+            hypothesis.frames[:n],
+            hypothesis.probabilities[:n],
+            n_frames=n_samples // FRAME_SAMPLES,
         )
 
 

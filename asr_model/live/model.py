@@ -27,7 +27,10 @@ from asr_model.live.utterance_bounds import (
     Activity,
     count_stalls,
     cut_position,
+    is_complete,
     observe,
+    spare_silence,
+    spoken_until,
 )
 from asr_model.moonshine.dimensions import FRAME_SAMPLES
 from asr_model.moonshine.layers import Decoder
@@ -149,6 +152,11 @@ class LiveModel:
             found = hypothesis_tokens(h)
             committed = committed_tokens(slots[index], state)
             tokens = {i: c + t for i, c, t in zip(host(index), committed, found, strict=True)}
+            if self._settings.guards:
+                self._read_rest(
+                    step, index[closes[index]], h.pick(closes[index].nonzero()[:, 0]), (tokens, work), state
+                )
+            closes[index] |= is_complete(slots[index], h, activity.is_open[index], self._settings, state)
             going = ~closes[index]
             if going.any():
                 self._go_on(step, index[going], h.pick(going.nonzero()[:, 0]), tokens, state)
@@ -159,6 +167,19 @@ class LiveModel:
         rows = step.rows.pick(index)
         no_end = (state["stalled_ticks"][rows.slots] == STALL_SUPPRESS_TICKS) & self._settings.guards
         return self._reader.read(rows, closes[index], no_end & ~closes[index], state)
+
+    def _read_rest(
+        self, step: Step, index: Tensor, h: Hypothesis, so_far: tuple[dict[int, Tokens], Work], state: State
+    ) -> None:
+        """Append what the readings to the end of int64 [A] rows left out."""
+        if not len(index):
+            return
+        tokens, work = so_far
+        rows = step.rows.pick(index)
+        for part, more, cost in self._reader.read_rest(rows, h, spoken_until(rows.slots, state), state):
+            work.add(cost)
+            for i, found in zip(host(index[part]), hypothesis_tokens(more), strict=True):
+                tokens[i] = tokens[i] + found
 
     def _go_on(self, step: Step, index: Tensor, h: Hypothesis, tokens: dict[int, Tokens], state: State) -> None:
         """Commit what is agreed; cut the utterances that grew too long or whose decoder is stuck."""
@@ -197,27 +218,29 @@ class LiveModel:
             state["draft_frames"][slots] -= at[:, None]
 
     def _close(self, step: Step, index: Tensor, tokens: dict[int, Tokens], state: State) -> None:
-        """End the utterances of int64 [A] rows here; the next ones start afresh."""
+        """End the utterances of int64 [A] rows here; the next ones start afresh, the silence at the end leads in."""
         if not len(index):
             return
         slots = step.rows.slots[index]
-        boundary = state["ticks"][slots] * TICK_FRAMES
         flush = step.is_flush[index]
+        spare = torch.where(flush, 0, spare_silence(slots, self._settings, state))
+        boundary = state["ticks"][slots] * TICK_FRAMES - spare
         end_sample = torch.where(flush, step.position[index], boundary * FRAME_SAMPLES)
         for cause, chosen in self._causes(step, index):
             self._end(step, index[chosen], end_sample[chosen], cause, tokens, state)
         after = -(-step.position[index] // FRAME_SAMPLES)
-        utterance_memory.begin_utterance(slots, torch.where(flush, after, boundary), state)
+        utterance_memory.begin_utterance(slots, torch.where(flush, after, boundary), spare, state)
         state["is_open"][slots] |= not self._settings.skip_silence
 
     def _causes(self, step: Step, index: Tensor) -> list[tuple[UtteranceEnd, Tensor]]:
-        flush, endpoint = step.is_flush[index], step.activity.at_endpoint[index]
+        flush = step.is_flush[index]
+        too_long = step.activity.at_length_unread[index] & ~step.activity.at_endpoint[index]
         ends = torch.tensor([step.batch[i].end for i in host(index)], device=index.device)
         return [
             (UtteranceEnd.END, flush & ends),
             (UtteranceEnd.FINALIZE, flush & ~ends),
-            (UtteranceEnd.ENDPOINT, ~flush & endpoint),
-            (UtteranceEnd.LENGTH, ~flush & ~endpoint),
+            (UtteranceEnd.ENDPOINT, ~flush & ~too_long),
+            (UtteranceEnd.LENGTH, ~flush & too_long),
         ]
 
     def _end(
@@ -248,7 +271,7 @@ class LiveModel:
         outputs = []
         for i, (said, draft) in enumerate(zip(committed, drafts, strict=True)):
             words = words_of(self._tokenizer, said + draft, bases[i], sizes[i]) if said.ids or draft.ids else ()
-            n = _word_count(said.ids, self._tokenizer)
+            n = len(words_of(self._tokenizer, said, bases[i], sizes[i])) if said.ids else 0
             outputs.append(
                 LiveOutput(
                     encoded_samples=int(step.position[i]),
@@ -260,8 +283,3 @@ class LiveModel:
                 )
             )
         return outputs
-
-
-def _word_count(tokens: list[int], tokenizer: Tokenizer) -> int:
-    """Words that the tokens spell; the first one may lack its mark."""
-    return sum(i == 0 or tokenizer.opens_word[token] for i, token in enumerate(tokens))

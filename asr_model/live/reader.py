@@ -11,7 +11,7 @@ Every tick:
 A flush reads on to the end token instead, and everything counts.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 
 import torch
@@ -19,13 +19,16 @@ from torch import Tensor
 
 from asr_model.contract import State
 from asr_model.live.cached_decoder import CachedDecoder, Choice, Packed
-from asr_model.live.settings import SPARE_TOKENS, TOKENS_PER_FRAME, LiveSettings
+from asr_model.live.settings import SPARE_TOKENS, TOKENS_PER_FRAME, UNREAD_FRAMES, LiveSettings
 from asr_model.live.slot_rows import SlotRows
 from asr_model.moonshine.dimensions import END
 from asr_model.moonshine.layers import Decoder
 
 CROWD_TOKENS, CROWD_FRAMES = 8, 8
-"""So many tokens read from within so few frames (0.2 s) are a loop: nobody speaks so fast."""
+"""So many tokens in a row that lead so few frames (0.2 s) further into the audio are a loop: nobody speaks so fast."""
+
+REREADS = 4
+"""How often at most what a reading to the end left out is read afresh."""
 
 
 @dataclass(slots=True)
@@ -38,6 +41,8 @@ class Hypothesis:
     """int64 [B, C]: ticks that chose the token in a row."""
     frames: Tensor
     """int64 [B, C]: memory positions the tokens were read from."""
+    furthest: Tensor
+    """int64 [B, C]: the furthest of them up to each token."""
     probabilities: Tensor
     """float32 [B, C]."""
     size: Tensor
@@ -45,7 +50,9 @@ class Hypothesis:
     heard: Tensor
     """int64 [B]: the furthest memory position that a token was read from."""
     gave_up: Tensor
-    """bool [B]: ended by the end token or by rule 3, not by the number of passes."""
+    """bool [B]: ended by the end token, by rule 3 or as a loop, not by the number of passes."""
+    is_complete: Tensor
+    """bool [B]: ended by the end token."""
 
     def pick(self, rows: Tensor) -> "Hypothesis":
         """The hypotheses of int64 [A] rows."""
@@ -59,6 +66,12 @@ class Work:
     passes: int = 0
     row_passes: int = 0
     positions: int = 0
+
+    def add(self, other: "Work") -> None:
+        """Count another reading's work too."""
+        self.passes += other.passes
+        self.row_passes += other.row_passes
+        self.positions += other.positions
 
 
 class Reader:
@@ -80,6 +93,35 @@ class Reader:
         passes = torch.where(is_flush, limit.clamp(min=0), self._settings.extend)
         self._extend(rows, hypothesis, choice, (room, passes), state, work)
         return hypothesis, work
+
+    def read_rest(
+        self, rows: SlotRows, h: Hypothesis, spoken_until: Tensor, state: State
+    ) -> Iterator[tuple[Tensor, Hypothesis, Work]]:
+        """What readings to the end left out: a decoder may end, or turn back, long before the speech does.
+
+        Args:
+            rows: the slots; they start afresh behind what was read.
+            h: their readings to the end.
+            spoken_until: int64 [B]: memory position of the end of the speech.
+            state: of the slots.
+
+        Yields:
+            int64 [A] indices of rows, what was read behind what they had said so far, and what that cost.
+        """
+        index = torch.arange(len(rows), device=rows.slots.device)
+        for _ in range(REREADS):
+            is_behind = (h.heard > 0) & (spoken_until[index] - h.heard > UNREAD_FRAMES)
+            index, heard = index[is_behind], h.heard[is_behind]
+            if not len(index):
+                return
+            slots = rows.slots[index]
+            state["first_frame"][slots] = state["memory_base"][slots] + heard + 1
+            state["token_count"][slots] = 1
+            for name in ("draft_size", "heard"):
+                state[name][slots] = 0
+            to_end = torch.ones_like(is_behind[is_behind])
+            h, work = self.read(rows.pick(index), to_end, ~to_end, state)
+            yield index, h, work
 
     def _verify(self, rows: SlotRows, no_end: Tensor, state: State, work: Work) -> tuple[Hypothesis, Choice]:
         slots, back = rows.slots, self._settings.back_frames
@@ -104,6 +146,7 @@ class Reader:
         hypothesis = self._hypothesis(rows, kept, before, state)
         n = longest - 1
         hypothesis.frames[:, :n] = frames[:, :n]
+        hypothesis.furthest[:, :n] = before[:, 1:]
         hypothesis.probabilities[:, :n] = padded(choice.probabilities)[:, :n]
         at = kept[:, None]
         following = (x.gather(1, at)[:, 0] for x in (chosen, frames, padded(choice.probabilities)))
@@ -116,8 +159,17 @@ class Reader:
         tokens[:, :width] = state["draft"][slots]
         votes[:, :width] = state["draft_votes"][slots] + 1
         heard = before.gather(1, kept[:, None])[:, 0]
+        never = torch.zeros_like(kept, dtype=torch.bool)
         return Hypothesis(
-            tokens, votes, room.clone(), room.float(), kept, heard, torch.zeros_like(kept, dtype=torch.bool)
+            tokens=tokens,
+            votes=votes,
+            frames=room.clone(),
+            furthest=room.clone(),
+            probabilities=room.float(),
+            size=kept,
+            heard=heard,
+            gave_up=never,
+            is_complete=never.clone(),
         )
 
     def _extend(
@@ -131,14 +183,16 @@ class Reader:
         added = 0
         while True:
             goes_on = (token != END) & (frame >= h.heard[alive] - self._settings.back_frames)
-            goes_on &= ~self._crowded(h, alive, frame)
-            h.gave_up[alive] = ~goes_on
+            loops = goes_on & self._loops(h, alive, frame)
+            h.size[alive[loops]] -= CROWD_TOKENS - 1
+            goes_on &= ~loops
+            h.gave_up[alive], h.is_complete[alive] = ~goes_on, token == END
             goes_on &= h.size[alive] < room[alive]
             alive, token, frame, probability = (x[goes_on] for x in (alive, token, frame, probability))
             at = h.size[alive]
             h.tokens[alive, at], h.votes[alive, at], h.frames[alive, at] = token, torch.ones_like(token), frame
             h.probabilities[alive, at] = probability
-            h.heard[alive] = torch.maximum(h.heard[alive], frame)
+            h.heard[alive] = h.furthest[alive, at] = torch.maximum(h.heard[alive], frame)
             h.size[alive] += 1
             more = passes[alive] > added
             alive, token = alive[more], token[more]
@@ -151,11 +205,12 @@ class Reader:
             choice = self._run(rows.pick(alive), packed, state, work)
             token, frame, probability = choice.tokens, choice.frames, choice.probabilities
 
-    def _crowded(self, h: Hypothesis, alive: Tensor, frame: Tensor) -> Tensor:
-        """bool [A]: the token would be one of too many read from about the same place."""
+    def _loops(self, h: Hypothesis, alive: Tensor, frame: Tensor) -> Tensor:
+        """bool [A]: the token would be one of too many that lead no further into the audio."""
         size = h.size[alive]
-        earlier = h.frames[alive].gather(1, (size - CROWD_TOKENS).clamp(min=0)[:, None])[:, 0]
-        return (size >= CROWD_TOKENS) & (frame - earlier < CROWD_FRAMES) if self._settings.guards else frame < 0
+        earlier = h.furthest[alive].gather(1, (size - CROWD_TOKENS).clamp(min=0)[:, None])[:, 0]
+        stands = torch.maximum(h.heard[alive], frame) - earlier < CROWD_FRAMES
+        return (size >= CROWD_TOKENS) & stands & self._settings.guards
 
     def _run(self, rows: SlotRows, packed: Packed, state: State, work: Work, no_end: Tensor | None = None) -> Choice:
         work.passes += 1

@@ -5,6 +5,8 @@ from dataclasses import dataclass, fields
 
 TICK_FRAMES = 10
 """Encoder frames of a tick: 240 ms. The checkpoint was trained for it."""
+UNREAD_FRAMES = 60
+"""Speech that goes on this far (1.44 s) beyond the furthest token read has not been read."""
 TOKENS_PER_FRAME, SPARE_TOKENS = 0.024 * 6.5, 8
 """Nobody speaks more than 6.5 tokens a second for long."""
 
@@ -42,6 +44,8 @@ class LiveSettings:
     endpoint_silence_ms: int = 800
     """Silence that ends an utterance, 240 to 10000. It shrinks to 240 as an utterance nears its maximum length, so that
     long utterances end at a short pause rather than in mid-speech."""
+    sentence_silence_ms: int = 336
+    """Silence that ends an utterance of which the decoder says that it is complete, 240 to 10000."""
     lead_in_ms: int = 480
     """Audio before the tick in which speech was found that belongs to the utterance, 0 to 2000."""
     max_utterance_s: float = 20.0
@@ -86,6 +90,11 @@ class LiveSettings:
         return -(-self.endpoint_silence_ms // 24)
 
     @property
+    def sentence_frames(self) -> int:
+        """Trailing silent frames that end a complete utterance."""
+        return -(-self.sentence_silence_ms // 24)
+
+    @property
     def max_utterance_frames(self) -> int:
         """Frames at which an utterance is cut, whole ticks."""
         return int(self.max_utterance_s * 1000 / 240) * TICK_FRAMES
@@ -111,6 +120,7 @@ _BOUNDS = {
     "back_frames": (0, 100),
     "speech_probability": (0.001, 0.999),
     "endpoint_silence_ms": (240, 10_000),
+    "sentence_silence_ms": (240, 10_000),
     "lead_in_ms": (0, 2000),
     "max_utterance_s": (2, 60),
 }

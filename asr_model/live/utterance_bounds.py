@@ -11,10 +11,12 @@ from torch import Tensor
 
 from asr_model.contract import State
 from asr_model.live.reader import Hypothesis
-from asr_model.live.settings import TICK_FRAMES, LiveSettings
+from asr_model.live.settings import TICK_FRAMES, UNREAD_FRAMES, LiveSettings
 
-STALL_FRAMES = 60
-"""Speech that goes on this far (1.44 s) beyond the furthest token read, while the decoder says nothing, is a stall."""
+SPOKEN_MARGIN_FRAMES = 25
+"""The last token of a sentence is read from at most so many frames before the end of its sound."""
+SILENCE_TAIL_FRAMES = 4
+"""Silence that stays with the utterance that it ends."""
 WORD_TAIL_FRAMES = 8
 """Frames after the one a word's last token was read from that may still belong to it."""
 STALL_SUPPRESS_TICKS, STALL_CUT_TICKS = 4, 8
@@ -75,11 +77,36 @@ def _endpoint_silence(size: Tensor, settings: LiveSettings) -> Tensor:
     return TICK_FRAMES + (settings.endpoint_frames - TICK_FRAMES) * left.clamp(0, 1)
 
 
+def is_complete(slots: Tensor, h: Hypothesis, is_open: Tensor, settings: LiveSettings, state: State) -> Tensor:
+    """bool [B]: the decoder says that the utterance is complete, everything is read and a short silence agrees."""
+    if not settings.endpoints:
+        return torch.zeros_like(is_open)
+    is_read = h.heard >= spoken_until(slots, state) - SPOKEN_MARGIN_FRAMES
+    return (
+        is_open & h.is_complete & (h.size > 0) & is_read & (state["silent_frames"][slots] >= settings.sentence_frames)
+    )
+
+
+def spoken_until(slots: Tensor, state: State) -> Tensor:
+    """Memory position int64 [B] of the end of the last speech."""
+    return state["memory_size"][slots] - state["silent_frames"][slots]
+
+
+def spare_silence(slots: Tensor, settings: LiveSettings, state: State) -> Tensor:
+    """Frames int64 [B] of the silence at the utterance's end that may lead into the next one."""
+    spare = state["silent_frames"][slots] - SILENCE_TAIL_FRAMES
+    return torch.minimum(spare.clamp(0, settings.lead_in_frames), state["memory_size"][slots])
+
+
 def count_stalls(slots: Tensor, h: Hypothesis, is_speech: Tensor, state: State) -> None:
-    """A decoder that has nothing to say although speech goes on far beyond what it has read is stalled."""
-    ahead = state["memory_size"][slots] - h.heard
-    is_stalled = h.gave_up & is_speech & (ahead > STALL_FRAMES)
-    state["stalled_ticks"][slots] = torch.where(is_stalled, state["stalled_ticks"][slots] + 1, 0)
+    """A decoder that has nothing to say although speech goes on far beyond what it has read is stalled.
+
+    Ticks without speech neither count nor end a stall.
+    """
+    ahead = spoken_until(slots, state) - h.heard
+    count = state["stalled_ticks"][slots]
+    is_stalled = h.gave_up & (ahead > UNREAD_FRAMES)
+    state["stalled_ticks"][slots] = torch.where(is_stalled, count + is_speech.long(), 0)
 
 
 def cut_position(slots: Tensor, state: State) -> Tensor:

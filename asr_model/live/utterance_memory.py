@@ -40,11 +40,15 @@ def drop_front(slots: Tensor, frames: Tensor, state: State) -> None:
     state["memory_base"][slots] += frames
 
 
-def begin_utterance(slots: Tensor, first_frame: Tensor, state: State) -> None:
-    """Fresh decoder state; the slots' next utterances start at frames ``first_frame`` int64 [B] of their sequences."""
+def begin_utterance(slots: Tensor, first_frame: Tensor, kept: Tensor, state: State) -> None:
+    """Fresh decoder state; the slots' next utterances start at frames ``first_frame`` int64 [B] of their sequences.
+
+    Of the memory the last ``kept`` int64 [B] frames stay.
+    """
+    drop_front(slots, state["memory_size"][slots] - kept, state)
     state["first_frame"][slots] = first_frame
-    state["memory_base"][slots] = state["ticks"][slots] * TICK_FRAMES
-    for name in ("memory_size", "silent_frames", "stalled_ticks", "draft_size", "heard"):
+    state["memory_base"][slots] = state["ticks"][slots] * TICK_FRAMES - kept
+    for name in ("silent_frames", "stalled_ticks", "draft_size", "heard"):
         state[name][slots] = 0
     state["is_open"][slots] = False
     state["token_count"][slots] = 1

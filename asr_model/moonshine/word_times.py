@@ -9,8 +9,6 @@ of LibriSpeech's train-clean-100.
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from torch import Tensor
-
 from asr_model.moonshine.dimensions import FRAME_SAMPLES, SAMPLE_RATE
 from asr_model.moonshine.tokenizer import Tokenizer
 from asr_model.transcript import Word
@@ -23,19 +21,6 @@ LETTER_S: Final = 0.05
 """A word's last piece before a pause lasts PIECE_S and LETTER_S for each of its letters."""
 SHORTEST_S: Final = 0.024
 """Least duration of a word."""
-
-
-def attention_centre(attention: Tensor) -> Tensor:
-    """Where half of the attention lies before and half after: float32 [..., T] -> [...], in frames, 0 to T.
-
-    More telling than the greatest weight, which jumps between the frames of a word.
-    """
-    passed = attention.cumsum(-1)
-    half = passed[..., -1:] / 2
-    at = (passed < half).sum(-1, keepdim=True).clamp(max=attention.shape[-1] - 1)
-    weight = attention.gather(-1, at)
-    before = passed.gather(-1, at) - weight
-    return (at + ((half - before) / weight.clamp(min=1e-9)).clamp(0, 1))[..., 0]
 
 
 def timed_words(
@@ -55,8 +40,10 @@ def timed_words(
     """
     read_s = [frame * FRAME_S - READ_AFTER_START_S for frame in frames]
     spans = list(_word_spans(tokenizer, tokens))
+    if not spans:  # tokens that spell nothing
+        return ()
     starts_s = [read_s[begin] for begin, _ in spans]
-    ends_s = [_end_s(tokenizer, tokens, read_s, span) for span in spans]
+    ends_s = [_latest_end_s(tokenizer, tokens, read_s, span) for span in spans]
     _put_in_order(starts_s, ends_s, n_frames * FRAME_S)
     return tuple(
         Word(
@@ -79,15 +66,12 @@ def _word_spans(tokenizer: Tokenizer, tokens: Sequence[int]) -> Iterator[tuple[i
             begin = at
 
 
-def _end_s(tokenizer: Tokenizer, tokens: Sequence[int], read_s: Sequence[float], span: tuple[int, int]) -> float:
-    """Latest end of a word, as if a pause followed. Its punctuation is read where the word ends, or after it."""
-    begin, end = span
-    spoken = end
-    while spoken > begin + 1 and not _is_spoken(tokenizer.text(tokens[spoken - 1 : spoken])):
-        spoken -= 1
-    letters = len(tokenizer.text(tokens[spoken - 1 : spoken]))
-    latest_s = read_s[spoken - 1] + PIECE_S + LETTER_S * letters
-    return min(latest_s, max(read_s[spoken], read_s[spoken - 1])) if spoken < end else latest_s
+def _latest_end_s(tokenizer: Tokenizer, tokens: Sequence[int], read_s: Sequence[float], span: tuple[int, int]) -> float:
+    """End of a word as if a pause followed: its last piece, punctuation left out, lasts as long as usual."""
+    begin, last = span[0], span[1] - 1
+    while last > begin and not _is_spoken(tokenizer.text([tokens[last]])):
+        last -= 1
+    return read_s[last] + PIECE_S + LETTER_S * len(tokenizer.text([tokens[last]]))
 
 
 def _is_spoken(text: str) -> bool:

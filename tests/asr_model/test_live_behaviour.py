@@ -71,14 +71,31 @@ def test_a_word_twelve_times_stays_twelve_words(live: LiveModel) -> None:
     assert words(played.text).count("five") + words(played.text).count("5") >= 10
 
 
-def test_speech_without_a_pause_is_cut_between_words_and_read_to_its_end(live: LiveModel) -> None:
-    long = fixture("no_pause_47s_16k")
-    (played,) = together(live, [samples_of(long)])
+def without_pauses(audio: Samples) -> Samples:
+    """The audio with every silence shortened to 50 ms."""
+    frame, keep = 160, 5
+    level = np.sqrt((audio[: len(audio) // frame * frame].reshape(-1, frame) ** 2).mean(1))
+    is_loud = level > 0.02 * level.max()
+    quiet_run = 0
+    kept = []
+    for i, loud in enumerate(is_loud):
+        quiet_run = 0 if loud else quiet_run + 1
+        if quiet_run <= keep:
+            kept.append(audio[i * frame : (i + 1) * frame])
+    return np.concatenate(kept)
+
+
+def test_speech_without_a_pause_is_cut_between_words_and_read_to_its_end(
+    live: LiveModel, utterances: list[Utterance]
+) -> None:
+    audio = without_pauses(np.concatenate([u.audio for u in utterances]))
+    assert len(audio) > 40 * SECOND
+    (played,) = together(live, [audio])
     assert max(e.end_sample - e.first_sample for e in played.ended) <= 21 * SECOND
     assert all(a.end_sample <= b.first_sample + TICK_SAMPLES for a, b in pairwise(played.ended))
-    truth, said = words(long.text), words(played.text)
-    assert word_errors(long.text, played.text).percent <= 25
-    assert set(truth[-6:]) & set(said[-8:]), "the last words are there"
+    truth = " ".join(u.text for u in utterances)
+    assert word_errors(truth, played.text).percent <= 30
+    assert set(words(truth)[-5:]) & set(words(played.text)[-6:]), "the last words are there"
 
 
 def test_single_words_and_phrases_are_heard(live: LiveModel) -> None:
@@ -95,10 +112,10 @@ def test_first_and_last_word_are_there_without_silence_around_them(
 ) -> None:
     loud = [np.flatnonzero(np.abs(u.audio) > 0.02) for u in utterances]
     audios = [u.audio[at[0] : at[-1] + 1] for u, at in zip(utterances, loud, strict=True)]
-    plain = together(live, [np.concatenate((PAUSE, u.audio, PAUSE)) for u in utterances])
-    for bare, padded in zip(together(live, audios), plain, strict=True):
-        assert words(bare.text)[0] == words(padded.text)[0]
-        assert words(bare.text)[-1] == words(padded.text)[-1]
+    for audio, bare in zip(audios, together(live, audios), strict=True):
+        said = [word for ended in bare.ended for word in ended.words]
+        assert said[0].start_s < 0.5
+        assert said[-1].end_s > len(audio) / SECOND - 0.5
 
 
 def test_a_paused_sequence_has_committed_what_was_said_before(live: LiveModel, utterances: list[Utterance]) -> None:
@@ -128,15 +145,16 @@ def cost(model: LiveModel, audio: Samples) -> dict[str, int]:
 
 def test_work_grows_with_the_audio_and_with_nothing_else(live: LiveModel, utterances: list[Utterance]) -> None:
     """What is re-read or re-encoded would make the second half dearer than the first."""
-    speech = np.concatenate([part for u in utterances for part in (u.audio, PAUSE)])
-    once = np.resize(speech, 30 * SECOND).astype(np.float32)
+    once = np.concatenate([part for u in utterances[:3] for part in (u.audio, PAUSE)])
+    once = once[: len(once) // TICK_SAMPLES * TICK_SAMPLES]
+    assert len(once) > 30 * SECOND
     half, whole = cost(live, once), cost(live, np.concatenate((once, once)))
     ticks = (len(once) - 511) // TICK_SAMPLES
     assert half["encoder_frames"] == (ticks + 1) * TICK_FRAMES  # each frame once, and the flush at END
     assert half["cross_frames"] == half["encoder_frames"]
     assert half["decoder_positions"] <= 12 * half["ticks"]
     for name in ("encoder_frames", "cross_frames", "decoder_positions", "decoder_passes"):
-        assert abs(whole[name] / half[name] - 2) <= 0.1, name
+        assert abs(whole[name] / half[name] - 2) <= 0.1, (name, whole, half)
 
 
 def test_silence_is_not_read(live: LiveModel, utterances: list[Utterance]) -> None:

@@ -37,8 +37,8 @@ def interim(at_ms: float, covered_s: float, text: str = "", committed: int = 0, 
     )
 
 
-def final(at_ms: float, text: str, utterance: int = 0) -> Heard:
-    return Heard(utterance=utterance, text=text, committed_text=text, covered_s=0.0, arrived_at_ns=at(at_ms))
+def final(at_ms: float, text: str, utterance: int = 0, end_s: float = 0.0) -> Heard:
+    return Heard(utterance=utterance, text=text, committed_text=text, covered_s=end_s, arrived_at_ns=at(at_ms))
 
 
 def test_step_latency_counts_from_the_chunk_that_holds_the_last_sample_of_the_tick() -> None:
@@ -95,13 +95,25 @@ def test_words_of_later_utterances_are_counted_on_from_those_before() -> None:
             interim(1350, 1.2, "two", committed=1, utterance=1),
         ],
         finals=[final(1400, "One", 0), final(2000, "Two", 1)],
-        closing_at_ns=at(1900),
     )
     found = word_latencies(timeline, [0.2, 1.1])
     assert found.first_partial_ms == (200.0, 200.0)
     assert found.commit_ms == (1200.0, 250.0)
-    assert found.final_ms == (1200.0,)
-    assert found.closing_final_ms == (900.0,)
+    assert found.final_ms == (1200.0, 900.0)
+
+
+def test_an_utterance_that_ends_with_the_stream_waited_for_no_endpoint() -> None:
+    timeline = Timeline(
+        started_at_ns=START,
+        sent=sent_every(40, 2000),
+        finals=[
+            final(2500, "one", 0, end_s=1.2),  # an endpoint ended it, however late its final came
+            final(2600, "two", 1, end_s=2.0),
+        ],
+    )
+    found = word_latencies(timeline, [0.5, 1.9])
+    assert found.final_ms == (2000.0,)
+    assert found.closing_final_ms == (700.0,)
 
 
 def test_a_hyphenated_word_is_two_in_text_and_commits() -> None:

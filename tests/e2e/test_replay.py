@@ -40,8 +40,8 @@ def address() -> Iterator[str]:
 
 @pytest.mark.timeout(600)
 def test_replay_prints_text_word_errors_and_latency(address: str) -> None:
-    speech = fixtures("utterance")[:2]
-    command = [*MOORAGE, "replay", *(str(each.path) for each in speech), "--streams", "3", "--url", address]
+    speech = fixtures("utterance")[:3]
+    command = [*MOORAGE, "replay", *(str(each.path) for each in speech), "--streams", "4", "--url", address]
     replay = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=500)
     assert (replay.returncode, replay.stderr) == (0, "")
     for each in speech:
@@ -61,4 +61,9 @@ def test_replay_prints_text_word_errors_and_latency(address: str) -> None:
     assert counted is not None, replay.stdout
     assert int(counted.group(1)) == pytest.approx(ticks, abs=3)
     assert "had no result" not in replay.stdout
-    assert re.search(r"final delay, ended by an endpoint .* \d utterances", replay.stdout)
+    for row, unit in (
+        ("word delay to the first partial", "words"),
+        ("word delay to the commit", "words"),
+        ("final delay, at (?:an endpoint|the end of the stream)", "utterances"),
+    ):
+        assert re.search(rf"{row} .* [1-9]\d* {unit}", replay.stdout), replay.stdout
