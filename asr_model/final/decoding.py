@@ -88,7 +88,7 @@ def advance(decoder: Decoder, caches: Caches, tokens: Tensor, position: int) -> 
         x = layer.finish(x, join_heads(read))
         if (part := attended(i, asked, caches.memory_keys[i], caches.mask)) is not None:
             attention = attention + part[:, 0]
-    return decoder.logits(x)[:, 0], attention
+    return decoder.logits(x)[:, 0].float(), attention
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -70,9 +70,9 @@ def encode(encoder: Encoder, audio: Sequence[Samples], device: torch.device, pau
 
 def _stem(encoder: Encoder, audio: Sequence[Samples], device: torch.device) -> Tensor:
     """The convolutions and the norm: [B, T, D]."""
-    samples = nn.utils.rnn.pad_sequence([torch.from_numpy(row) for row in audio], batch_first=True).to(device)
+    samples = nn.utils.rnn.pad_sequence([torch.tensor(row) for row in audio], batch_first=True).to(device)
     h = torch.tanh(encoder.c1(samples[:, None]))
-    h = masked_group_norm(h, encoder.gn, tuple(stem_frames(len(row)) for row in audio))
+    h = masked_group_norm(h.float(), encoder.gn, tuple(stem_frames(len(row)) for row in audio))
     h = F.gelu(encoder.c3(F.gelu(encoder.c2(h))))
     return h.transpose(1, 2)
 

@@ -19,6 +19,7 @@ from asr_model.moonshine.word_times import timed_words
 from asr_model.transcript import FinalOutput, Word
 
 NAME: Final = "moonshine-base"
+DTYPES: Final = {"fp32": torch.float32, "bf16": torch.bfloat16}
 SHORTEST_SAMPLES: Final = SAMPLE_RATE // 10
 """Audio below it holds no word."""
 DIGITAL_SILENCE: Final = 1e-5
@@ -32,9 +33,10 @@ DECODER_FRAMES: Final = 16_384
 class FinalModel:
     """A OneShotModel."""
 
-    def __init__(self, weights: MoonshineWeights, device: torch.device) -> None:
-        self._encoder = weights.encoder().to(device)
-        self._decoder = weights.decoder().to(device)
+    def __init__(self, weights: MoonshineWeights, device: torch.device, dtype: torch.dtype = torch.float32) -> None:
+        self._encoder = weights.encoder().to(device, dtype)
+        self._decoder = weights.decoder().to(device, dtype)
+        self._dtype = dtype
         self._tokenizer = weights.tokenizer()
         self._device = device
 
@@ -42,6 +44,11 @@ class FinalModel:
     def spec(self) -> ModelSpec:
         """The declaration: no state, any batch."""
         return ModelSpec(name=NAME, scheduler=Scheduler.DYNAMIC)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the weights and of matrix products; norms, probabilities and attended frames are float32 always."""
+        return self._dtype
 
     @torch.inference_mode()
     def run(self, audio: Sequence[Samples], pause: Callable[[], None]) -> list[FinalOutput]:
@@ -54,10 +61,15 @@ class FinalModel:
         outputs = [FinalOutput(words=()) for _ in audio]
         order = sorted((i for i, row in enumerate(audio) if _may_hold_words(row)), key=lambda i: -len(audio[i]))
         for rows in _groups(order, audio):
-            features = self._encode([audio[i] for i in rows], pause)
-            for i, hypothesis in zip(rows, greedy(self._decoder, features, pause), strict=True):
+            for i, hypothesis in zip(rows, self._hypotheses([audio[i] for i in rows], pause), strict=True):
                 outputs[i] = FinalOutput(words=self._words(hypothesis, len(audio[i])))
         return outputs
+
+    def _hypotheses(self, audio: Sequence[Samples], pause: Callable[[], None]) -> list[Hypothesis]:
+        """What is said in rows in order of falling length."""
+        reduced = self._dtype != torch.float32
+        with torch.autocast(self._device.type, self._dtype if reduced else None, enabled=reduced):
+            return greedy(self._decoder, self._encode(audio, pause), pause)
 
     def _encode(self, audio: Sequence[Samples], pause: Callable[[], None]) -> Features:
         """Features of rows in order of falling length."""
@@ -88,19 +100,21 @@ def build(options: Mapping[str, object], device: torch.device) -> FinalModel:
     """The model with its weights on the device.
 
     Args:
-        options: ``weights``, optional: a folder or file as ``load_weights`` takes it.
+        options: ``weights``, a folder or file as ``load_weights`` takes it; ``dtype``, one of ``DTYPES``.
         device: where to compute.
 
     Raises:
-        ValueError: an option is unknown or no path.
+        ValueError: an option is unknown or has no such value.
         asr_model.moonshine.weights.WeightsError: the weights are missing or damaged.
     """
-    if unknown := options.keys() - {"weights"}:
-        raise ValueError(f"{NAME} has no option {', '.join(sorted(unknown))}; it has weights")
-    source = options.get("weights")
+    if unknown := options.keys() - {"weights", "dtype"}:
+        raise ValueError(f"{NAME} has no option {', '.join(sorted(unknown))}; it has weights, dtype")
+    source, dtype = options.get("weights"), options.get("dtype", "fp32")
     if not (source is None or isinstance(source, str | Path)):
         raise ValueError("weights must be a path")
-    return FinalModel(load_weights(Path(source) if source else None), device)
+    if not isinstance(dtype, str) or dtype not in DTYPES:
+        raise ValueError(f"dtype must be one of {', '.join(DTYPES)}")
+    return FinalModel(load_weights(Path(source) if source else None), device, DTYPES[dtype])
 
 
 def _may_hold_words(audio: Samples) -> bool:

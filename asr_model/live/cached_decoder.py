@@ -12,7 +12,8 @@ from torch import Tensor
 
 from asr_model.contract import State
 from asr_model.live.slot_rows import SlotRows
-from asr_model.moonshine.dimensions import ALIGNMENT_HEADS, END, HEAD_DIM, HEADS
+from asr_model.moonshine.alignment_heads import attended, attention_centre
+from asr_model.moonshine.dimensions import END, HEAD_DIM, HEADS
 from asr_model.moonshine.layers import Decoder, angles, rotate
 
 MEMORY_BUCKET, OWN_BUCKET = 40, 16
@@ -42,7 +43,9 @@ class Choice:
     tokens: Tensor
     """int64 [P]."""
     frames: Tensor
-    """int64 [P]: memory position from which the chosen token was read (mean of the alignment heads)."""
+    """int64 [P]: memory position from which the chosen token was read: where the alignment heads attend most."""
+    centres: Tensor
+    """float32 [P]: centre of their attention, which tells the time better and the turning back worse."""
     probabilities: Tensor
     """float32 [P]."""
 
@@ -52,7 +55,6 @@ class CachedDecoder:
 
     def __init__(self, decoder: Decoder) -> None:
         self._decoder = decoder
-        self._watched = [[head for at, head in ALIGNMENT_HEADS if at == i] for i in range(len(decoder.layers))]
 
     def run(self, rows: SlotRows, packed: Packed, state: State, no_end: Tensor | None = None) -> Choice:
         """One pass.
@@ -85,16 +87,15 @@ class CachedDecoder:
             values = rows.cache(state["memory_v"][:, i], memory_width)
             a = F.scaled_dot_product_attention(q, keys, values, attn_mask=memory_mask)
             x = layer.finish(x, _from_lanes(a, lane))
-            for head in self._watched[i]:
-                scores = q[:, head] @ keys[:, head].transpose(-1, -2) / HEAD_DIM**0.5
-                watched += scores.masked_fill(~memory_mask[:, 0], -torch.inf).softmax(-1)
+            if (part := attended(i, q, keys, memory_mask)) is not None:
+                watched += part
         logits = self._decoder.logits(x)
         if no_end is not None:
             logits[:, END].masked_fill_(no_end[packed.row], -torch.inf)
         best, tokens = logits.max(-1)
         probabilities = (best - logits.logsumexp(-1)).exp()
-        frames = watched.flatten(0, 1).index_select(0, lane).argmax(-1)
-        return Choice(tokens, frames, probabilities)
+        attention = watched.flatten(0, 1).index_select(0, lane)
+        return Choice(tokens, attention.argmax(-1), attention_centre(attention), probabilities)
 
     @staticmethod
     def _own_mask(rows: SlotRows, packed: Packed, lane: Tensor, width: int) -> Tensor:

@@ -215,7 +215,8 @@ class LiveModel:
         if cause is UtteranceEnd.STALL:
             state["draft_size"][slots] = 0
         else:
-            state["draft_frames"][slots] -= at[:, None]
+            for name in ("draft_frames", "draft_centres"):
+                state[name][slots] -= at[:, None]
 
     def _close(self, step: Step, index: Tensor, tokens: dict[int, Tokens], state: State) -> None:
         """End the utterances of int64 [A] rows here; the next ones start afresh, the silence at the end leads in."""

@@ -43,6 +43,8 @@ class Hypothesis:
     """int64 [B, C]: memory positions the tokens were read from."""
     furthest: Tensor
     """int64 [B, C]: the furthest of them up to each token."""
+    centres: Tensor
+    """float32 [B, C]: memory positions of the tokens, for their times."""
     probabilities: Tensor
     """float32 [B, C]."""
     size: Tensor
@@ -147,9 +149,10 @@ class Reader:
         n = longest - 1
         hypothesis.frames[:, :n] = frames[:, :n]
         hypothesis.furthest[:, :n] = before[:, 1:]
-        hypothesis.probabilities[:, :n] = padded(choice.probabilities)[:, :n]
+        centres, probabilities = padded(choice.centres), padded(choice.probabilities)
+        hypothesis.centres[:, :n], hypothesis.probabilities[:, :n] = centres[:, :n], probabilities[:, :n]
         at = kept[:, None]
-        following = (x.gather(1, at)[:, 0] for x in (chosen, frames, padded(choice.probabilities)))
+        following = (x.gather(1, at)[:, 0] for x in (chosen, frames, centres, probabilities))
         return hypothesis, Choice(*following)
 
     def _hypothesis(self, rows: SlotRows, kept: Tensor, before: Tensor, state: State) -> Hypothesis:
@@ -165,6 +168,7 @@ class Reader:
             votes=votes,
             frames=room.clone(),
             furthest=room.clone(),
+            centres=room.float(),
             probabilities=room.float(),
             size=kept,
             heard=heard,
@@ -177,7 +181,7 @@ class Reader:
     ) -> None:
         """Append choices while they go on. ``bounds``: most tokens of a hypothesis and most passes, int64 [B]."""
         room, passes = bounds
-        token, frame, probability = choice.tokens, choice.frames, choice.probabilities
+        token, frame = choice.tokens, choice.frames
         alive = torch.arange(len(rows), device=rows.slots.device)
         count = state["token_count"][rows.slots]
         added = 0
@@ -188,10 +192,10 @@ class Reader:
             goes_on &= ~loops
             h.gave_up[alive], h.is_complete[alive] = ~goes_on, token == END
             goes_on &= h.size[alive] < room[alive]
-            alive, token, frame, probability = (x[goes_on] for x in (alive, token, frame, probability))
+            alive, token, frame = alive[goes_on], token[goes_on], frame[goes_on]
             at = h.size[alive]
             h.tokens[alive, at], h.votes[alive, at], h.frames[alive, at] = token, torch.ones_like(token), frame
-            h.probabilities[alive, at] = probability
+            h.centres[alive, at], h.probabilities[alive, at] = choice.centres[goes_on], choice.probabilities[goes_on]
             h.heard[alive] = h.furthest[alive, at] = torch.maximum(h.heard[alive], frame)
             h.size[alive] += 1
             more = passes[alive] > added
@@ -203,7 +207,7 @@ class Reader:
             position = (count + h.size)[alive] - 1
             packed = Packed(token, torch.arange(len(alive), device=alive.device), offset, position, 1)
             choice = self._run(rows.pick(alive), packed, state, work)
-            token, frame, probability = choice.tokens, choice.frames, choice.probabilities
+            token, frame = choice.tokens, choice.frames
 
     def _loops(self, h: Hypothesis, alive: Tensor, frame: Tensor) -> Tensor:
         """bool [A]: the token would be one of too many that lead no further into the audio."""
@@ -247,6 +251,7 @@ class Reader:
         pairs = (
             ("tokens", "draft", h.tokens),
             ("token_frames", "draft_frames", h.frames),
+            ("token_centres", "draft_centres", h.centres),
             ("token_probabilities", "draft_probabilities", h.probabilities),
         )
         for committed, draft, values in pairs:

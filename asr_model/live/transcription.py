@@ -20,18 +20,18 @@ class Tokens:
     """Tokens of one row with their evidence."""
 
     ids: list[int]
-    frames: list[int]
+    centres: list[float]
     """Memory positions they were read from."""
     probabilities: list[float]
 
     def __add__(self, other: "Tokens") -> "Tokens":
-        return Tokens(self.ids + other.ids, self.frames + other.frames, self.probabilities + other.probabilities)
+        return Tokens(self.ids + other.ids, self.centres + other.centres, self.probabilities + other.probabilities)
 
 
 def committed_tokens(slots: Tensor, state: State) -> list[Tokens]:
     """The committed tokens of int64 [B] slots, without START."""
     counts = state["token_count"][slots].tolist()
-    names = ("tokens", "token_frames", "token_probabilities")
+    names = ("tokens", "token_centres", "token_probabilities")
     width = max(counts)
     columns = (state[name][slots, :width].tolist() for name in names)
     return [Tokens(i[1:n], f[1:n], p[1:n]) for n, i, f, p in zip(counts, *columns, strict=True)]
@@ -40,14 +40,14 @@ def committed_tokens(slots: Tensor, state: State) -> list[Tokens]:
 def draft_tokens(slots: Tensor, state: State) -> list[Tokens]:
     """The drafts of int64 [B] slots."""
     sizes = state["draft_size"][slots].tolist()
-    columns = (state[name][slots].tolist() for name in ("draft", "draft_frames", "draft_probabilities"))
+    columns = (state[name][slots].tolist() for name in ("draft", "draft_centres", "draft_probabilities"))
     return [Tokens(i[:n], f[:n], p[:n]) for n, i, f, p in zip(sizes, *columns, strict=True)]
 
 
 def hypothesis_tokens(h: Hypothesis) -> list[Tokens]:
     """All tokens of the hypotheses."""
     width = int(h.size.max())
-    columns = (x[:, :width].tolist() for x in (h.tokens, h.frames, h.probabilities))
+    columns = (x[:, :width].tolist() for x in (h.tokens, h.centres, h.probabilities))
     return [Tokens(i[:n], f[:n], p[:n]) for n, i, f, p in zip(h.size.tolist(), *columns, strict=True)]
 
 
@@ -60,7 +60,7 @@ def words_of(tokenizer: Tokenizer, tokens: Tokens, base_frame: int, frames: int)
         base_frame: frame of the sequence at memory position 0.
         frames: frames in the memory.
     """
-    words = timed_words(tokenizer, tokens.ids, tokens.frames, tokens.probabilities, n_frames=frames)
+    words = timed_words(tokenizer, tokens.ids, tokens.centres, tokens.probabilities, n_frames=frames)
     shift = base_frame * FRAME_S
     return tuple(
         Word(text=w.text, start_s=w.start_s + shift, end_s=w.end_s + shift, confidence=w.confidence) for w in words

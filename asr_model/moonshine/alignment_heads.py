@@ -21,10 +21,11 @@ def attended(layer: int, asked: Tensor, keys: Tensor, mask: Tensor | None) -> Te
     heads = [head for at, head in ALIGNMENT_HEADS if at == layer]
     if not heads:
         return None
-    scores = asked[:, heads].float() @ keys[:, heads].float().transpose(-1, -2) / HEAD_DIM**0.5
-    if mask is not None:
-        scores = scores.masked_fill(~mask, -torch.inf)
-    summed: Tensor = scores.softmax(-1).sum(1)
+    with torch.autocast(asked.device.type, enabled=False):
+        scores = asked[:, heads].float() @ keys[:, heads].float().transpose(-1, -2) / HEAD_DIM**0.5
+        if mask is not None:
+            scores = scores.masked_fill(~mask, -torch.inf)
+        summed: Tensor = scores.softmax(-1).sum(1)
     return summed / len(ALIGNMENT_HEADS)
 
 

@@ -137,6 +137,13 @@ def test_the_shortest_audio_is_no_error(final: FinalModel, n_samples: int, utter
         assert 0 <= word.start_s < word.end_s <= n_samples / SAMPLE_RATE
 
 
+def test_audio_is_only_read(final: FinalModel, utterances: list[Utterance]) -> None:
+    """Audio from another process cannot be written; torch warns of such arrays, and warnings are errors here."""
+    received = np.frombuffer(utterances[0].audio[: 2 * SAMPLE_RATE].tobytes(), np.float32)
+    assert not received.flags.writeable
+    assert text(final, received).startswith("He smoked")
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_audio_that_is_not_finite_holds_no_words(final: FinalModel, utterances: list[Utterance], bad: float) -> None:
     audio = utterances[0].audio.copy()
@@ -178,6 +185,16 @@ def test_word_error_rate_on_test_clean(final: FinalModel, rows: list[SharedRow])
     for row, heard in zip(rows, texts(final.run(audio, nothing)), strict=True):
         errors += word_errors(row.text, heard)
     assert errors.percent < 4
+
+
+def test_half_precision_reads_the_same_words(final: FinalModel, utterances: list[Utterance]) -> None:
+    half = build({"dtype": "bf16"}, CPU)
+    assert half.dtype == torch.bfloat16
+    audio = utterances[1].audio
+    one, other = half.run([audio], nothing)[0].words, final.run([audio], nothing)[0].words
+    assert words(joined(one)) == words(joined(other))
+    for a, b in zip(one, other, strict=True):
+        assert a.start_s == pytest.approx(b.start_s, abs=0.05)
 
 
 # The guard
@@ -238,7 +255,15 @@ def test_the_declaration(final: FinalModel) -> None:
     assert (final.spec.name, final.spec.scheduler, final.spec.slot_bytes()) == ("moonshine-base", Scheduler.DYNAMIC, 0)
 
 
-@pytest.mark.parametrize(("options", "says"), [({"beam": 3}, "no option beam"), ({"weights": 3}, "must be a path")])
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"beam": 3}, "no option beam"),
+        ({"weights": 3}, "must be a path"),
+        ({"dtype": "fp8"}, "one of fp32, bf16"),
+        ({"dtype": None}, "one of fp32, bf16"),
+    ],
+)
 def test_options_are_checked(options: dict[str, object], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         build(options, CPU)
