@@ -13,8 +13,9 @@ $(READY): pyproject.toml constraints.txt
 serve: $(READY)
 	$(BIN)/moorage serve
 
+# two processes of one thread each: most of the time goes into models that read one stream
 test: $(READY)
-	$(BIN)/pytest -m "not slow"
+	OMP_NUM_THREADS=1 $(BIN)/pytest -m "not slow" --numprocesses 2 --dist loadfile
 
 test-slow: $(READY)
 	$(BIN)/pytest -m slow --timeout 1800

@@ -18,12 +18,23 @@ LOWEST_RATE, HIGHEST_RATE = 8_000, 48_000
 """Sample rates that the service takes."""
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 NORMAL_CLOSE = 1000
+FULL = 503
 
 
 class ConnectionFailed(MoorageError):
     """No connection, a refusal, or a connection that ended before everything was answered."""
 
     code: ClassVar[str] = "connection_failed"
+
+
+class ServiceFull(ConnectionFailed):
+    """Refused for now; ``retry_after_s`` is the service's own word."""
+
+    code: ClassVar[str] = "service_full"
+
+    def __init__(self, message: str, *, retry_after_s: float) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
 
 
 class Message(BaseModel):
@@ -229,7 +240,7 @@ async def open_connection(url: str, options: ListenOptions) -> AsyncIterator[Con
     try:
         socket = await connect(address, compression=None, proxy=proxy, max_size=2**24)
     except InvalidStatus as error:
-        raise ConnectionFailed(_why_refused(error)) from error
+        raise _refusal(error) from error
     except (OSError, InvalidHandshake, InvalidURI, TimeoutError) as error:
         raise ConnectionFailed(f"cannot connect to {url}: {error}") from error
     try:
@@ -244,6 +255,13 @@ def _why(error: ConnectionClosed) -> str:
     if error.rcvd.code == NORMAL_CLOSE:
         return "the service closed the connection"
     return f"the service closed the connection with {error.rcvd.code}: {error.rcvd.reason or 'no reason given'}"
+
+
+def _refusal(error: InvalidStatus) -> ConnectionFailed:
+    again = error.response.headers.get("Retry-After", "")
+    if error.response.status_code == FULL and again.isdecimal():
+        return ServiceFull(_why_refused(error), retry_after_s=float(again))
+    return ConnectionFailed(_why_refused(error))
 
 
 def _why_refused(error: InvalidStatus) -> str:

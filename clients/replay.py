@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from clients.audio_file import MODEL_RATE, read_audio
-from clients.connection import ConnectionFailed
+from clients.connection import ConnectionFailed, ServiceFull
 from clients.latency import Latencies, lines_up, step_latencies, word_latencies
 from clients.playback import Pace, Playback, play
 from clients.reference import references
@@ -23,6 +23,7 @@ from server.errors import BadAudio, BadParameter
 
 STAGGER_S = 2.0
 """The streams start within this time, evenly spread, so that their ticks do not fall together."""
+PATIENCE_S = 60.0
 ALIGNABLE_S = (0.1, 40.0)
 """Lengths of recordings whose words the aligner finds."""
 
@@ -49,6 +50,8 @@ class Replay:
     url: str
     pace: Pace
     view: ReplayView
+    patience_s: float = PATIENCE_S
+    """How long a stream goes on asking a service that is full."""
     played: list[Playback] = field(default_factory=list)
     failures: dict[Path, str] = field(default_factory=dict)
 
@@ -63,11 +66,23 @@ class Replay:
         await asyncio.sleep(wait_s)
         for path in files:
             try:
-                self.played.append(await play(path, self.url, self.pace, partial(self.view.show, stream, path)))
+                self.played.append(await self._play(stream, path))
             except (BadAudio, ConnectionFailed) as error:
                 self.failures[path] = str(error).removeprefix(f"{path}: ")
                 self.view.fail(path, self.failures[path])
             self.view.clear(stream)
+
+    async def _play(self, stream: int, path: Path) -> Playback:
+        """One file; a service that is full is asked again, as it says, for a while."""
+        asked_s = 0.0
+        while True:
+            try:
+                return await play(path, self.url, self.pace, partial(self.view.show, stream, path))
+            except ServiceFull as error:
+                if asked_s >= self.patience_s:
+                    raise
+                asked_s += error.retry_after_s
+                await asyncio.sleep(error.retry_after_s)
 
 
 def shares(files: Sequence[Path], streams: int) -> list[list[Path]]:

@@ -73,8 +73,8 @@ class LiveConfig(Section):
 
     model: str = Field(default="moonshine-live", min_length=1)
     """Name in the model registry."""
-    instances: int = Field(default=1, ge=1, le=64)
-    """Loaded copies of the model; a sequence stays on one of them for its whole life."""
+    instances: int = Field(default=2, ge=1, le=64)
+    """Loaded copies; a stream stays on one of them. On a CPU two of one thread hold twice the streams of one of two."""
     device: Device = "auto"
     """Where the instances run; with several CUDA devices ``auto`` spreads them."""
     slots: int = Field(default=0, ge=0, le=65_536)

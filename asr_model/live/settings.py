@@ -44,7 +44,7 @@ class LiveSettings:
     endpoint_silence_ms: int = 800
     """Silence that ends an utterance, 240 to 10000. It shrinks to 240 as an utterance nears its maximum length, so that
     long utterances end at a short pause rather than in mid-speech."""
-    sentence_silence_ms: int = 336
+    sentence_silence_ms: int = 600
     """Silence that ends an utterance of which the decoder says that it is complete, 240 to 10000."""
     lead_in_ms: int = 480
     """Audio before the tick in which speech was found that belongs to the utterance, 0 to 2000."""

@@ -11,7 +11,7 @@ from asr_model.live.settings import TICK_FRAMES
 from asr_model.live.stem import TICK_SAMPLES
 from asr_model.transcript import UtteranceEnd, joined
 from clients.word_error_rate import word_errors, words
-from tests.asr_model.conftest import Utterance, live_model, samples_of
+from tests.asr_model.conftest import Utterance, samples_of
 from tests.support.fixtures import fixture, fixtures
 from tests.support.slot_player import Played, SlotPlayer
 
@@ -66,11 +66,10 @@ def test_levels_from_minus_30_to_plus_10_db_are_read_alike(live: LiveModel, utte
         assert errors(utterances[1], played) <= errors(utterances[1], normal) + 2
 
 
-def test_the_guards_leave_repeats_that_advance_alone(live: LiveModel) -> None:
-    """Twelve times the same word: whatever the decoder finds of them, the guards take none away."""
-    audio = samples_of(fixture("five_twelve_times_16k"))
-    guarded, unguarded = together(live, [audio])[0], together(live_model(guards=False), [audio])[0]
-    assert words(guarded.text).count("five") >= max(6, words(unguarded.text).count("five"))
+def test_a_word_said_twelve_times_neither_vanishes_nor_runs_away(live: LiveModel) -> None:
+    """Without the guards the decoder loses its place in the repeats and says three times as many."""
+    (played,) = together(live, [samples_of(fixture("five_twelve_times_16k"))])
+    assert 6 <= words(played.text).count("five") <= 13
 
 
 def without_pauses(audio: Samples) -> Samples:

@@ -20,7 +20,7 @@ from clients.audio_file import Samples
 from clients.connection import ConnectionFailed, Results
 from clients.latency import NS, Heard, Latencies, Timeline
 from clients.playback import Pace, Playback, play
-from clients.replay import Replay, measure, shares
+from clients.replay import Replay, ReplayOutcome, measure, shares
 from clients.replay_view import ReplayView, print_latencies, print_texts, print_word_errors
 from clients.word_error_rate import WordErrors
 from server.cli import build_cli
@@ -283,17 +283,30 @@ async def test_the_service_hears_what_the_file_holds(tmp_path: Path) -> None:
     assert len({take.finals[0].moorage.sequence_id for take in takes}) == 3
 
 
-async def test_a_full_service_refuses_with_its_reason(tmp_path: Path) -> None:
-    path = recording(tmp_path / "a.wav", 2.0)
-    console = Console(file=(tmp_path / "out.txt").open("w"), width=200)
+async def two_streams_one_slot(folder: Path, patience_s: float) -> ReplayOutcome:
+    path = recording(folder / "a.wav", 2.0)
+    console = Console(file=(folder / "out.txt").open("w"), width=200)
     async with serving(live_only(instances=1, slots=1)) as service:
         url = f"ws://127.0.0.1:{service.gateway.port}"
         with ReplayView(console, 2) as view:
-            outcome = await Replay(url=url, pace=Pace(speed=0.5), view=view).run([path, tmp_path / "a.wav"], 2)
+            replay = Replay(url=url, pace=Pace(speed=0.5), view=view, patience_s=patience_s)
+            outcome = await replay.run([path, path], 2)
     console.file.close()
+    return outcome
+
+
+async def test_a_full_service_refuses_with_its_reason(tmp_path: Path) -> None:
+    outcome = await two_streams_one_slot(tmp_path, patience_s=0.0)
     assert len(outcome.played) == 1
-    assert "refused with 503: " in outcome.failures[path]
-    assert "try again in 1 s" in outcome.failures[path]
+    (reason,) = outcome.failures.values()
+    assert "refused with 503: " in reason
+    assert "try again in 1 s" in reason
+
+
+async def test_a_full_service_is_asked_again(tmp_path: Path) -> None:
+    outcome = await two_streams_one_slot(tmp_path, patience_s=30.0)
+    assert len(outcome.played) == 2
+    assert not outcome.failures
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,8 @@ async def launch(*arguments: str, **environment: str) -> Process:
     """In a process group of its own, as under a shell."""
     settings = {"OMP_NUM_THREADS": "1", "COLUMNS": "200", "MOORAGE_LIVE__THREADS": "1", **environment}
     return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "server", "serve", "--device", "cpu", "--live-slots", "2", "--final-model", "none"),
+        *(sys.executable, "-m", "server", "serve", "--device", "cpu", "--final-model", "none"),
+        *("--live-instances", "1", "--live-slots", "2"),
         *arguments,
         stdout=PIPE,
         stderr=PIPE,
