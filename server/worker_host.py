@@ -11,6 +11,7 @@ from typing import Final, cast
 from asr_model.contract import Model, OneShotModel, Scheduler, StreamingModel
 from server.capacity import measure_streams, speech, warm_up
 from server.device_gate import DeviceGate
+from server.heap import keep_flat
 from server.instance import OneShotInstance, StreamingInstance, build, resolve_device, use_threads
 from server.orders import BatchOutcome, Load, Loaded, Order, Prepare, Prepared, Refused, Reply
 from server.plan import BatchPlan, RequestBatch
@@ -50,6 +51,7 @@ class Host:
             return Refused(error=f"{type(error).__name__}: {error}", is_configuration=isinstance(error, ValueError))
 
     def _load_model(self, order: Load) -> Loaded:
+        keep_flat()
         use_threads(order.threads)
         self._load, self._device = order, resolve_device(order.device, order.instance)
         self._model = build(order.source, self._device)

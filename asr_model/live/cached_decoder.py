@@ -12,8 +12,9 @@ from torch import Tensor
 
 from asr_model.contract import State
 from asr_model.live.slot_rows import SlotRows
+from asr_model.live.token_choice import TokenChoice
 from asr_model.moonshine.alignment_heads import attended, attention_centre
-from asr_model.moonshine.dimensions import END, HEAD_DIM, HEADS
+from asr_model.moonshine.dimensions import HEAD_DIM, HEADS
 from asr_model.moonshine.layers import Decoder, angles, rotate
 
 MEMORY_BUCKET, OWN_BUCKET = 40, 16
@@ -55,6 +56,7 @@ class CachedDecoder:
 
     def __init__(self, decoder: Decoder) -> None:
         self._decoder = decoder
+        self._choice = TokenChoice(decoder)
 
     def run(self, rows: SlotRows, packed: Packed, state: State, no_end: Tensor | None = None) -> Choice:
         """One pass.
@@ -89,11 +91,7 @@ class CachedDecoder:
             x = layer.finish(x, _from_lanes(a, lane))
             if (part := attended(i, q, keys, memory_mask)) is not None:
                 watched += part
-        logits = self._decoder.logits(x)
-        if no_end is not None:
-            logits[:, END].masked_fill_(no_end[packed.row], -torch.inf)
-        best, tokens = logits.max(-1)
-        probabilities = (best - logits.logsumexp(-1)).exp()
+        tokens, probabilities = self._choice.choose(x, None if no_end is None else no_end[packed.row])
         attention = watched.flatten(0, 1).index_select(0, lane)
         return Choice(tokens, attention.argmax(-1), attention_centre(attention), probabilities)
 

@@ -1,0 +1,65 @@
+"""The decoder's choice among 32,768 tokens, the dearest matrix of a pass: 54 MB in float32 for a position or two.
+
+Where the CPU multiplies bfloat16 itself, scores in bfloat16 pick a shortlist and float32 decides among it. The choice
+is that of float32 as long as the best token is on the shortlist, which eight places hold by far: bfloat16 is off by
+some hundredths, the scores of the eight best tokens spread over several units.
+"""
+
+import torch
+from torch import Tensor
+
+from asr_model.moonshine.dimensions import END
+from asr_model.moonshine.layers import Decoder
+
+SHORTLIST = 8
+
+
+class TokenChoice:
+    """Picks tokens from the last layer's output."""
+
+    def __init__(self, decoder: Decoder, *, shortlist: bool | None = None) -> None:
+        """``shortlist``: whether to use one; None: where it is quicker."""
+        self._decoder = decoder
+        weight = decoder.embed.weight
+        wanted = _multiplies_bfloat16(weight.device) if shortlist is None else shortlist
+        self._narrow = weight.detach().bfloat16() if wanted else None
+
+    def choose(self, x: Tensor, no_end: Tensor | None) -> tuple[Tensor, Tensor]:
+        """The best token after each position, and its probability.
+
+        Args:
+            x: float32 [P, D], the last layer's output.
+            no_end: bool [P]: positions that may not choose END.
+
+        Returns:
+            int64 [P] and float32 [P] (within some hundredths where a shortlist is used).
+        """
+        narrow = self._narrow
+        if narrow is None:
+            scores = self._forbid(self._decoder.logits(x), no_end)
+            best, tokens = scores.max(-1)
+            return tokens, (best - scores.logsumexp(-1)).exp()
+        normed = self._decoder.ln(x)
+        scores = self._forbid((normed.bfloat16() @ narrow.T).float(), no_end)
+        listed = scores.topk(SHORTLIST, -1).indices
+        exact = self._forbid_listed((self._decoder.embed(listed) @ normed[..., None])[..., 0], listed, no_end)
+        best, place = exact.max(-1, keepdim=True)
+        total = scores.scatter_(-1, listed, exact).logsumexp(-1)
+        return listed.gather(-1, place)[:, 0], (best[:, 0] - total).exp()
+
+    @staticmethod
+    def _forbid(scores: Tensor, no_end: Tensor | None) -> Tensor:
+        if no_end is not None:
+            scores[:, END].masked_fill_(no_end, -torch.inf)
+        return scores
+
+    @staticmethod
+    def _forbid_listed(exact: Tensor, listed: Tensor, no_end: Tensor | None) -> Tensor:
+        if no_end is None:
+            return exact
+        return exact.masked_fill((listed == END) & no_end[:, None], -torch.inf)
+
+
+def _multiplies_bfloat16(device: torch.device) -> bool:
+    supported = getattr(torch.cpu, "_is_avx512_bf16_supported", None)
+    return device.type == "cpu" and supported is not None and bool(supported())
