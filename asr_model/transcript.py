@@ -55,7 +55,10 @@ class LiveOutput:
     encoded_samples: int
     """Samples of the sequence that the encoder has taken in, all of them covered by this output."""
     committed: tuple[Word, ...]
-    """Committed words of the utterance that is open after the step: a commitment stands."""
+    """Committed words of the utterance that is open after the step: a commitment stands.
+
+    Punctuation may still follow the last of them.
+    """
     draft: tuple[Word, ...]
     """The rest of the hypothesis; it may change."""
     ended: EndedUtterance | None

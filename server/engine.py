@@ -5,6 +5,7 @@ to clients are ``replies``'. Upholds I4, I5, I9.
 """
 
 import asyncio
+import logging
 from collections import Counter
 
 import numpy as np
@@ -28,6 +29,8 @@ from server.stats import EngineStats
 from server.step_recorder import StepRecorder
 from server.utterance_audio import UtteranceAudio
 from server.worker import shared_cells
+
+logger = logging.getLogger(__name__)
 
 
 class Engine:
@@ -243,6 +246,12 @@ class Engine:
         self._recorder.finished(outcome)
         effects = self._batcher.commit(plan, outcome, self._clock.now_ns())
         if isinstance(outcome, BatchFailure) and outcome.instance_lost:
+            logger.error(
+                "live instance %d was lost in a step of %d rows, its sequences with it: %s",
+                plan.instance,
+                len(plan.rows),
+                outcome.error,
+            )
             self._live_pool.replace(plan.instance)
         self._deal(effects)
         self._pump(self._clock.now_ns())
@@ -254,6 +263,7 @@ class Engine:
 
     def _restore_live(self, instance: InstanceIndex) -> None:
         if self._batcher is not None:
+            logger.warning("live instance %d is back", instance)
             self._batcher.instance_restored(instance, self._clock.now_ns())
             self._pump(self._clock.now_ns())
 

@@ -47,8 +47,10 @@ class UtteranceFinal:
     """``start_s`` and ``end_s`` of successive utterances tile the timeline."""
     end_s: float
     words: tuple[Word, ...]
-    """The final text; equal to ``live_words`` where no final model is configured or it could not run."""
+    """The final text; equal to ``live_words`` where no final model is configured, it could not run or heard nothing."""
     live_words: tuple[Word, ...]
+    has_final_pass: bool = True
+    """Whether ``words`` are the final model's."""
     step: StepInfo
 
 

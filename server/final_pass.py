@@ -3,6 +3,7 @@
 Runs on the event loop; a text that cannot be had is told as None, and the live text serves. Never fails a sequence.
 """
 
+import logging
 from collections import Counter
 from collections.abc import Callable
 from itertools import count
@@ -21,6 +22,8 @@ from server.step_recorder import StepRecorder
 
 OnText = Callable[[RequestId | None, FinalOutput | None], None]
 """Takes the id that ``offer`` gave (None if it gave none) and the text (None if there will be none)."""
+
+logger = logging.getLogger(__name__)
 
 
 class FinalPass:
@@ -115,6 +118,7 @@ class FinalPass:
         self._recorder.finished(outcome)
         effects = self._batcher.commit(batch, outcome, self._clock.now_ns())
         if isinstance(outcome, BatchFailure) and outcome.instance_lost:
+            logger.error("final instance %d was lost in a batch: %s", batch.instance, outcome.error)
             self._pool.replace(batch.instance)
         self._deal(effects)
         self._give_up_if_alone()
@@ -125,10 +129,12 @@ class FinalPass:
             on_text = self._waiting.pop(effect.request_id, None)
             if on_text is None:
                 continue
-            if isinstance(effect, RequestCompleted) and isinstance(effect.output, FinalOutput):
-                on_text(effect.request_id, effect.output)
-            else:
+            if not isinstance(effect, RequestCompleted) or not isinstance(effect.output, FinalOutput):
                 self._replace(on_text, effect.request_id, "failed")
+            elif not effect.output.words:  # the live model heard words in it, or nobody had asked
+                self._replace(on_text, effect.request_id, "empty")
+            else:
+                on_text(effect.request_id, effect.output)
 
     def _give_up_if_alone(self) -> None:
         """With no instance left nobody knows when the next batch will run: those who wait get their live text."""

@@ -94,7 +94,8 @@ class SequenceReplies:
         """The final model's text of an utterance; None if there will be none: then the live text serves."""
         if output is not None and not final.is_resolved:
             offset_s = final.ended.first_sample / SAMPLE_RATE
-            final.event = replace(final.event, words=tuple(_shifted(word, offset_s) for word in output.words))
+            words = tuple(_shifted(word, offset_s) for word in output.words)
+            final.event = replace(final.event, words=words, has_final_pass=True)
         final.is_resolved = True
         self._release()
 
@@ -128,6 +129,7 @@ class SequenceReplies:
             end_s=end_s,
             words=ended.words,
             live_words=ended.words,
+            has_final_pass=False,
             step=step,
         )
         self._utterance += 1

@@ -16,6 +16,7 @@ from asr_model.live.token_choice import TokenChoice
 from asr_model.moonshine.alignment_heads import attended, attention_centre
 from asr_model.moonshine.dimensions import HEAD_DIM, HEADS
 from asr_model.moonshine.layers import Decoder, angles, rotate
+from asr_model.moonshine.tokenizer import Tokenizer
 
 MEMORY_BUCKET, OWN_BUCKET = 40, 16
 """Cache widths are rounded up to these, so that few shapes occur."""
@@ -51,21 +52,31 @@ class Choice:
     """float32 [P]."""
 
 
+@dataclass(frozen=True, slots=True)
+class Bans:
+    """What a pass may not choose. bool [B] each."""
+
+    no_end: Tensor
+    """The end token, anywhere in the row."""
+    no_letters: Tensor
+    """After the row's first position, a token that goes on with its word."""
+
+
 class CachedDecoder:
     """Passes of the decoder over slot caches."""
 
-    def __init__(self, decoder: Decoder) -> None:
+    def __init__(self, decoder: Decoder, tokenizer: Tokenizer) -> None:
         self._decoder = decoder
-        self._choice = TokenChoice(decoder)
+        self._choice = TokenChoice(decoder, tokenizer)
 
-    def run(self, rows: SlotRows, packed: Packed, state: State, no_end: Tensor | None = None) -> Choice:
+    def run(self, rows: SlotRows, packed: Packed, state: State, bans: Bans | None = None) -> Choice:
         """One pass.
 
         Args:
             rows: the slots.
             packed: the positions; their keys and values are written into the slots' own caches.
             state: of the slots.
-            no_end: bool [B]: rows for which the end token may not be chosen.
+            bans: what may not be chosen.
         """
         slots = rows.slots[packed.row]
         lane = rows.lanes[packed.row] * packed.longest + packed.offset
@@ -91,7 +102,11 @@ class CachedDecoder:
             x = layer.finish(x, _from_lanes(a, lane))
             if (part := attended(i, q, keys, memory_mask)) is not None:
                 watched += part
-        tokens, probabilities = self._choice.choose(x, None if no_end is None else no_end[packed.row])
+        if bans is None:
+            tokens, probabilities = self._choice.choose(x, None)
+        else:
+            no_letters = bans.no_letters[packed.row] & (packed.offset == 0)
+            tokens, probabilities = self._choice.choose(x, bans.no_end[packed.row], no_letters)
         attention = watched.flatten(0, 1).index_select(0, lane)
         return Choice(tokens, attention.argmax(-1), attention_centre(attention), probabilities)
 

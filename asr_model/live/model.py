@@ -20,7 +20,15 @@ from asr_model.live.slot_rows import SlotRows
 from asr_model.live.slot_state import declare
 from asr_model.live.stem import FIRST_TICK_SAMPLES, LOOKAHEAD_SAMPLES, TICK_SAMPLES
 from asr_model.live.streaming_encoder import StreamingEncoder
-from asr_model.live.transcription import Tokens, committed_tokens, draft_tokens, host, hypothesis_tokens, words_of
+from asr_model.live.transcription import (
+    Tokens,
+    committed_tokens,
+    draft_tokens,
+    ended_by,
+    host,
+    hypothesis_tokens,
+    words_of,
+)
 from asr_model.live.utterance_bounds import (
     STALL_CUT_TICKS,
     STALL_SUPPRESS_TICKS,
@@ -32,7 +40,7 @@ from asr_model.live.utterance_bounds import (
     spare_silence,
     spoken_until,
 )
-from asr_model.moonshine.dimensions import FRAME_SAMPLES
+from asr_model.moonshine.dimensions import FRAME_SAMPLES, SAMPLE_RATE
 from asr_model.moonshine.layers import Decoder
 from asr_model.moonshine.tokenizer import Tokenizer
 from asr_model.moonshine.weights import load_weights
@@ -76,7 +84,7 @@ class LiveModel:
         self._settings, self._tokenizer = settings, tokenizer
         self._decoder = decoder.eval().requires_grad_(False)
         self._encoder = StreamingEncoder(network, settings)
-        self._reader = Reader(decoder, tokenizer.opens_word, settings)
+        self._reader = Reader(decoder, tokenizer, settings)
         self._device = decoder.embed.weight.device
         self.spec = ModelSpec(
             name="moonshine-live",
@@ -259,7 +267,7 @@ class LiveModel:
         starts = host(step.utterance_start[index])
         for i, base, size, start, end in zip(host(index), bases, sizes, starts, host(end_sample), strict=True):
             said = tokens.get(i)
-            words = words_of(self._tokenizer, said, base, size) if said else ()
+            words = ended_by(words_of(self._tokenizer, said, base, size) if said else (), end / SAMPLE_RATE)
             first = min(start * FRAME_SAMPLES, end)
             step.ended[i] = EndedUtterance(cause=cause, first_sample=first, end_sample=end, words=words)
 

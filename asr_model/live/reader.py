@@ -11,18 +11,19 @@ Every tick:
 A flush reads on to the end token instead, and everything counts.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
 
 from asr_model.contract import State
-from asr_model.live.cached_decoder import CachedDecoder, Choice, Packed
+from asr_model.live.cached_decoder import Bans, CachedDecoder, Choice, Packed
 from asr_model.live.settings import SPARE_TOKENS, TOKENS_PER_FRAME, UNREAD_FRAMES, LiveSettings
 from asr_model.live.slot_rows import SlotRows
 from asr_model.moonshine.dimensions import END
 from asr_model.moonshine.layers import Decoder
+from asr_model.moonshine.tokenizer import Tokenizer
 
 CROWD_TOKENS, CROWD_FRAMES = 8, 8
 """So many tokens in a row that lead so few frames (0.2 s) further into the audio are a loop: nobody speaks so fast."""
@@ -79,11 +80,10 @@ class Work:
 class Reader:
     """The rules above over the slots' decoder state."""
 
-    def __init__(self, decoder: Decoder, word_openers: Sequence[bool], settings: LiveSettings) -> None:
-        """``word_openers``: for each token id, whether its piece begins a word."""
+    def __init__(self, decoder: Decoder, tokenizer: Tokenizer, settings: LiveSettings) -> None:
         device = decoder.embed.weight.device
-        self._decoder, self._settings = CachedDecoder(decoder), settings
-        self._opens_word = torch.tensor(word_openers, device=device)
+        self._decoder, self._settings = CachedDecoder(decoder, tokenizer), settings
+        self._opens_word = torch.tensor(tokenizer.opens_word, device=device)
 
     def read(self, rows: SlotRows, is_flush: Tensor, no_end: Tensor, state: State) -> tuple[Hypothesis, Work]:
         """Steps 1 to 3. bool [B] ``is_flush``: read to the end; ``no_end``: the verifying pass may not choose it."""
@@ -135,7 +135,8 @@ class Reader:
         given = torch.cat((last[:, None], draft), 1)[row, offset]
         longest = int(size.max()) + 1
         packed = Packed(given, row, offset, count[row] - 1 + offset, longest)
-        choice = self._run(rows, packed, state, work, no_end)
+        stands = (count > 1) & self._settings.guards  # a committed word keeps its letters
+        choice = self._run(rows, packed, state, work, Bans(no_end, stands) if self._settings.guards else None)
 
         def padded(x: Tensor) -> Tensor:
             return x.new_zeros(len(slots), longest).index_put_((row, offset), x)
@@ -216,11 +217,11 @@ class Reader:
         stands = torch.maximum(h.heard[alive], frame) - earlier < CROWD_FRAMES
         return (size >= CROWD_TOKENS) & stands & self._settings.guards
 
-    def _run(self, rows: SlotRows, packed: Packed, state: State, work: Work, no_end: Tensor | None = None) -> Choice:
+    def _run(self, rows: SlotRows, packed: Packed, state: State, work: Work, bans: Bans | None = None) -> Choice:
         work.passes += 1
         work.row_passes += len(rows)
         work.positions += len(packed.tokens)
-        return self._decoder.run(rows, packed, state, no_end)
+        return self._decoder.run(rows, packed, state, bans)
 
     def commit(self, slots: Tensor, h: Hypothesis, state: State) -> None:
         """Step 4 for int64 [B] slots: move the agreed head of the hypothesis to the tokens, the rest to the draft."""

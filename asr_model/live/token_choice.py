@@ -10,6 +10,7 @@ from torch import Tensor
 
 from asr_model.moonshine.dimensions import END
 from asr_model.moonshine.layers import Decoder
+from asr_model.moonshine.tokenizer import SPACE, Tokenizer
 
 SHORTLIST = 8
 
@@ -17,47 +18,53 @@ SHORTLIST = 8
 class TokenChoice:
     """Picks tokens from the last layer's output."""
 
-    def __init__(self, decoder: Decoder, *, shortlist: bool | None = None) -> None:
+    def __init__(self, decoder: Decoder, tokenizer: Tokenizer, *, shortlist: bool | None = None) -> None:
         """``shortlist``: whether to use one; None: where it is quicker."""
         self._decoder = decoder
+        goes_on = [_goes_on(piece) for piece in tokenizer.pieces]
+        self._continues_word = torch.tensor(goes_on, device=decoder.embed.weight.device)
         weight = decoder.embed.weight
         wanted = _multiplies_bfloat16(weight.device) if shortlist is None else shortlist
         self._narrow = weight.detach().bfloat16() if wanted else None
 
-    def choose(self, x: Tensor, no_end: Tensor | None) -> tuple[Tensor, Tensor]:
+    def choose(self, x: Tensor, no_end: Tensor | None, no_letters: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """The best token after each position, and its probability.
 
         Args:
             x: float32 [P, D], the last layer's output.
             no_end: bool [P]: positions that may not choose END.
+            no_letters: bool [P]: positions that may not go on with the word before them.
 
         Returns:
             int64 [P] and float32 [P] (within some hundredths where a shortlist is used).
         """
         narrow = self._narrow
         if narrow is None:
-            scores = self._forbid(self._decoder.logits(x), no_end)
+            scores = self._forbid(self._decoder.logits(x), no_end, no_letters)
             best, tokens = scores.max(-1)
             return tokens, (best - scores.logsumexp(-1)).exp()
         normed = self._decoder.ln(x)
-        scores = self._forbid((normed.bfloat16() @ narrow.T).float(), no_end)
+        scores = self._forbid((normed.bfloat16() @ narrow.T).float(), no_end, no_letters)
         listed = scores.topk(SHORTLIST, -1).indices
-        exact = self._forbid_listed((self._decoder.embed(listed) @ normed[..., None])[..., 0], listed, no_end)
+        exact = (self._decoder.embed(listed) @ normed[..., None])[..., 0]
+        exact = exact.masked_fill(scores.gather(-1, listed).isneginf(), -torch.inf)
         best, place = exact.max(-1, keepdim=True)
         total = scores.scatter_(-1, listed, exact).logsumexp(-1)
         return listed.gather(-1, place)[:, 0], (best[:, 0] - total).exp()
 
-    @staticmethod
-    def _forbid(scores: Tensor, no_end: Tensor | None) -> Tensor:
+    def _forbid(self, scores: Tensor, no_end: Tensor | None, no_letters: Tensor | None) -> Tensor:
         if no_end is not None:
             scores[:, END].masked_fill_(no_end, -torch.inf)
+        if no_letters is not None:
+            at = no_letters.nonzero()[:, 0]
+            scores[at] = scores[at].masked_fill(self._continues_word, -torch.inf)
         return scores
 
-    @staticmethod
-    def _forbid_listed(exact: Tensor, listed: Tensor, no_end: Tensor | None) -> Tensor:
-        if no_end is None:
-            return exact
-        return exact.masked_fill((listed == END) & no_end[:, None], -torch.inf)
+
+def _goes_on(piece: bytes) -> bool:
+    """Whether a piece adds letters or digits to the word before it."""
+    text = piece.decode("utf8", "replace")
+    return bool(text) and not text.startswith(SPACE) and any(c.isalnum() or c == "\ufffd" for c in text)
 
 
 def _multiplies_bfloat16(device: torch.device) -> bool:

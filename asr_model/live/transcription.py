@@ -67,6 +67,14 @@ def words_of(tokenizer: Tokenizer, tokens: Tokens, base_frame: int, frames: int)
     )
 
 
+def ended_by(words: tuple[Word, ...], end_s: float) -> tuple[Word, ...]:
+    """The words with no time after the utterance's end: a flush reads on zeros behind it."""
+    return tuple(
+        Word(text=w.text, start_s=min(w.start_s, end_s), end_s=min(w.end_s, end_s), confidence=w.confidence)
+        for w in words
+    )
+
+
 def host(x: Tensor) -> list[int]:
     """int64 [B] as a list."""
     found: list[int] = x.to(torch.long).tolist()

@@ -203,7 +203,7 @@ def final_results(event: UtteranceFinal, span: Span, identity: Identity) -> Resu
         "channel": _channel(event.words),
         "metadata": _metadata(
             identity,
-            identity.answering_model,
+            identity.answering_model if event.has_final_pass else identity.models.live,
             _moorage(identity, event.step, event.utterance, event.end_s, len(event.words), event.live_words),
         ),
     }

@@ -179,3 +179,27 @@ def test_utterances_end_at_pauses_and_tile_the_audio(live: LiveModel, utterances
         assert times == sorted(times)
         assert ended.first_sample / SECOND <= times[0]
         assert times[-1] <= ended.end_sample / SECOND + 0.25
+
+
+def test_a_commitment_stands(live: LiveModel, utterances: list[Utterance]) -> None:
+    """Within an utterance each list of committed words begins with the one before, apart from punctuation."""
+    player = SlotPlayer(live, len(utterances))
+    for slot, utterance in enumerate(utterances):
+        player.open(slot, utterance.audio)
+    shown: dict[int, list[str]] = {slot: [] for slot in range(len(utterances))}
+    due = [slot for slot in shown if player.has_tick(slot)]
+    ticks = 0
+    while due:
+        ticks += 1
+        flushes = {s: (player.sequences[s].position, False) for s in due if ticks % 17 == 0}
+        for step_ticks, step_flushes in ((due, {}), ((), flushes)):
+            if not step_ticks and not step_flushes:
+                continue
+            player.step(step_ticks, step_flushes)
+            for slot in step_ticks or step_flushes:
+                output = player.sequences[slot].outputs[-1]
+                said = words(joined(output.ended.words)) if output.ended else words(joined(output.committed))
+                assert said[: len(shown[slot])] == shown[slot]
+                shown[slot] = words(joined(output.committed)) if not output.ended else []
+        due = [slot for slot in due if player.has_tick(slot)]
+    assert ticks > 30

@@ -9,8 +9,9 @@ from asr_model.moonshine.weights import load_weights
 
 @torch.inference_mode()
 def test_the_shortlist_changes_no_choice() -> None:
-    decoder = load_weights().decoder().eval()
-    whole, listed = TokenChoice(decoder, shortlist=False), TokenChoice(decoder, shortlist=True)
+    weights = load_weights()
+    decoder, tokenizer = weights.decoder().eval(), weights.tokenizer()
+    whole, listed = (TokenChoice(decoder, tokenizer, shortlist=shortlist) for shortlist in (False, True))
     x = torch.randn(500, D, generator=torch.Generator().manual_seed(2)) * 3
     tokens, probabilities = whole.choose(x, None)
     short, near = listed.choose(x, None)
@@ -20,10 +21,27 @@ def test_the_shortlist_changes_no_choice() -> None:
 
 @torch.inference_mode()
 def test_end_can_be_forbidden() -> None:
-    decoder = load_weights().decoder().eval()
+    weights = load_weights()
+    decoder, tokenizer = weights.decoder().eval(), weights.tokenizer()
     x = decoder.embed.weight[END][None].repeat(2, 1) * 50
     no_end = torch.tensor([False, True])
     for shortlist in (False, True):
-        tokens, _ = TokenChoice(decoder, shortlist=shortlist).choose(x, no_end)
+        tokens, _ = TokenChoice(decoder, tokenizer, shortlist=shortlist).choose(x, no_end)
         assert int(tokens[0]) == END
         assert int(tokens[1]) != END
+
+
+@torch.inference_mode()
+def test_a_word_that_stands_is_not_gone_on_with() -> None:
+    weights = load_weights()
+    decoder, tokenizer = weights.decoder().eval(), weights.tokenizer()
+    x = torch.randn(300, D, generator=torch.Generator().manual_seed(3)) * 3
+    no_end, no_letters = torch.zeros(300, dtype=torch.bool), torch.ones(300, dtype=torch.bool)
+    for shortlist in (False, True):
+        choice = TokenChoice(decoder, tokenizer, shortlist=shortlist)
+        free = [tokenizer.pieces[t].decode("utf8", "replace") for t in choice.choose(x, None)[0].tolist()]
+        bound = [
+            tokenizer.pieces[t].decode("utf8", "replace") for t in choice.choose(x, no_end, no_letters)[0].tolist()
+        ]
+        assert any(text[:1].isalnum() for text in free)
+        assert not any(text[:1].isalnum() for text in bound)
