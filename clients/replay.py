@@ -81,6 +81,8 @@ class Replay:
             except ServiceFull as error:
                 if asked_s >= self.patience_s:
                     raise
+                if asked_s == 0.0:
+                    self.view.wait(path)
                 asked_s += error.retry_after_s
                 await asyncio.sleep(error.retry_after_s)
 

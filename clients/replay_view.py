@@ -56,6 +56,10 @@ class ReplayView:
         """A file that could not be played to its end."""
         self._console.print(Text.assemble((f"{path}: ", "cyan"), (why, "red")), soft_wrap=True)
 
+    def wait(self, path: Path) -> None:
+        """A file that waits for a slot."""
+        self._console.print(Text.assemble((f"{path.name}  ", "cyan"), ("waits: every slot is taken", "dim")))
+
     def clear(self, stream: int) -> None:
         """A stream that plays nothing now."""
         self._rows[stream] = Text()

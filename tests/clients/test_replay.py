@@ -307,6 +307,7 @@ async def test_a_full_service_is_asked_again(tmp_path: Path) -> None:
     outcome = await two_streams_one_slot(tmp_path, patience_s=30.0)
     assert len(outcome.played) == 2
     assert not outcome.failures
+    assert "a.wav  waits: every slot is taken" in (tmp_path / "out.txt").read_text()
 
 
 @pytest.mark.parametrize(

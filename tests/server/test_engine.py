@@ -31,7 +31,17 @@ from server.ids import SequenceId
 from server.orders import ModelSource
 from server.plan import Samples
 from server.sequence_handle import SequenceHandle
-from tests.support.accumulator_model import BOMB, CRASH, ENDPOINT, POISON, SLOW, TICK_SAMPLES, exact_audio, summary
+from tests.support.accumulator_model import (
+    BOMB,
+    CRASH,
+    ENDPOINT,
+    MUTE,
+    POISON,
+    SLOW,
+    TICK_SAMPLES,
+    exact_audio,
+    summary,
+)
 from tests.support.engines import ACCUMULATOR, CONFIG, FINAL, LIVE, SUM, Heard, listen, live_only, running, speak, until
 from tests.support.manual_clock import ManualClock
 
@@ -266,6 +276,21 @@ async def test_the_live_text_serves_where_the_final_pass_fails_or_is_full() -> N
         replaced = engine.stats().finals_replaced
     assert heard.final_texts[0] == texts[0]
     assert replaced["queue_full"] == sum(each.words == each.live_words for each in heard.finals[1:4]) > 0
+
+
+async def test_what_the_live_model_heard_is_told_where_the_final_one_hears_nothing() -> None:
+    async with running(CONFIG) as engine:
+        handle = engine.open(SequenceId("a"))
+        heard_by_both, muted = exact_audio(1, 200), with_sample(MUTE)
+        for audio in (heard_by_both, muted):
+            await handle.send(audio)
+            await handle.finalize()
+        await handle.end()
+        heard = await closes(handle)
+        assert heard.final_texts[0] == summary(heard_by_both)
+        assert heard.finals[1].words == heard.finals[1].live_words != ()
+        assert [each.has_final_pass for each in heard.finals[:2]] == [True, False]
+        assert engine.stats().finals_replaced == {"empty": 1}
 
 
 async def test_an_utterance_longer_than_is_kept_has_its_live_text() -> None:

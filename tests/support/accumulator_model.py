@@ -38,6 +38,8 @@ KILLER = -0.875
 """A step with this sample kills its process."""
 CRASH = -0.9375
 """A step with this sample raises as a device does that cannot be used on."""
+MUTE = -0.8125
+"""Of a request with this sample nothing is heard."""
 SLOW = 0.9375
 """A request with this sample takes a fifth of a second longer."""
 
@@ -177,6 +179,9 @@ class SumModel:
                 time.sleep(0.2)
             if (samples == np.float32(POISON)).any():
                 raise RuntimeError("poison")
+            if (samples == np.float32(MUTE)).any():
+                outputs.append(FinalOutput(words=()))
+                continue
             seconds = samples.size / 16_000
             outputs.append(
                 FinalOutput(words=(Word(text=summary(samples), start_s=0.0, end_s=seconds, confidence=1.0),))

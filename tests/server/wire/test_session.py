@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -288,6 +289,13 @@ class TestEnd:
         ]
         assert session.state is State.CLOSED
         assert tell(session, partial("late", covered_s=1.0), closed()) == []
+
+    def test_a_final_names_the_model_that_its_text_is_of(self) -> None:
+        session = make_session()
+        spoken = final("a", UtteranceEnd.FINALIZE, (0.0, 1.0))
+        replaced = replace(final("b", UtteranceEnd.FINALIZE, (1.0, 2.0), utterance=1), has_final_pass=False)
+        names = [message["metadata"]["model_info"]["name"] for message in tell(session, spoken, replaced)]
+        assert names == [FINAL.name, LIVE.name]
 
     def test_the_client_left(self) -> None:
         session = make_session()
