@@ -105,9 +105,14 @@ async def run_service(config: MoorageConfig, console: Console) -> None:
 
 
 def configure_logging(level: str) -> None:
-    """The only place that does; modules just name their loggers."""
+    """The only place that does; modules just name their loggers. Where nobody looks, one plain line per event."""
     console = Console(stderr=True)
-    logging.basicConfig(level=level.upper(), format="%(name)s: %(message)s", handlers=[RichHandler(console=console)])
+    if console.is_terminal:
+        logging.basicConfig(
+            level=level.upper(), format="%(name)s: %(message)s", handlers=[RichHandler(console=console)]
+        )
+    else:
+        logging.basicConfig(level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     # a line for each connection and each port scan is no news
     logging.getLogger("websockets").setLevel(max(logging.WARNING, logging.getLogger().level))
 
