@@ -34,6 +34,10 @@ def test_nothing_said_gives_no_words() -> None:
     assert timed_words(tokenizer(), [], [], [], n_frames=100) == ()
 
 
+def test_tokens_that_spell_nothing_give_no_words() -> None:
+    assert timed_words(tokenizer(), [32_500, 0], [3, 4], [0.5, 0.5], n_frames=20) == ()
+
+
 def test_a_word_ends_where_the_next_one_starts() -> None:
     words = timed_words(
         tokenizer(), tokenizer().tokens("good day"), [frame_of(1.0), frame_of(1.3)], [0.9, 0.5], n_frames=100
