@@ -44,6 +44,7 @@ from asr_model.moonshine.dimensions import FRAME_SAMPLES, SAMPLE_RATE
 from asr_model.moonshine.layers import Decoder
 from asr_model.moonshine.tokenizer import Tokenizer
 from asr_model.moonshine.weights import load_weights
+from asr_model.moonshine.word_times import word_spans
 from asr_model.transcript import EndedUtterance, LiveOutput, UtteranceEnd
 
 
@@ -280,7 +281,7 @@ class LiveModel:
         outputs = []
         for i, (said, draft) in enumerate(zip(committed, drafts, strict=True)):
             words = words_of(self._tokenizer, said + draft, bases[i], sizes[i]) if said.ids or draft.ids else ()
-            n = len(words_of(self._tokenizer, said, bases[i], sizes[i])) if said.ids else 0
+            n = sum(1 for _ in word_spans(self._tokenizer, said.ids))
             outputs.append(
                 LiveOutput(
                     encoded_samples=int(step.position[i]),

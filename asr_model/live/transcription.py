@@ -1,6 +1,6 @@
 """From the tensors of a step to what its rows say: words with times, per row, on the host."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -62,17 +62,12 @@ def words_of(tokenizer: Tokenizer, tokens: Tokens, base_frame: int, frames: int)
     """
     words = timed_words(tokenizer, tokens.ids, tokens.centres, tokens.probabilities, n_frames=frames)
     shift = base_frame * FRAME_S
-    return tuple(
-        Word(text=w.text, start_s=w.start_s + shift, end_s=w.end_s + shift, confidence=w.confidence) for w in words
-    )
+    return tuple(replace(w, start_s=w.start_s + shift, end_s=w.end_s + shift) for w in words)
 
 
 def ended_by(words: tuple[Word, ...], end_s: float) -> tuple[Word, ...]:
     """The words with no time after the utterance's end: a flush reads on zeros behind it."""
-    return tuple(
-        Word(text=w.text, start_s=min(w.start_s, end_s), end_s=min(w.end_s, end_s), confidence=w.confidence)
-        for w in words
-    )
+    return tuple(replace(w, start_s=min(w.start_s, end_s), end_s=min(w.end_s, end_s)) for w in words)
 
 
 def host(x: Tensor) -> list[int]:

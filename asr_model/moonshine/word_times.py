@@ -39,7 +39,7 @@ def timed_words(
         Words whose starts and ends never go back, whose end is after their start, all of it inside the audio.
     """
     read_s = [frame * FRAME_S - READ_AFTER_START_S for frame in frames]
-    spans = list(_word_spans(tokenizer, tokens))
+    spans = list(word_spans(tokenizer, tokens))
     if not spans:  # tokens that spell nothing
         return ()
     starts_s = [read_s[begin] for begin, _ in spans]
@@ -56,7 +56,7 @@ def timed_words(
     )
 
 
-def _word_spans(tokenizer: Tokenizer, tokens: Sequence[int]) -> Iterator[tuple[int, int]]:
+def word_spans(tokenizer: Tokenizer, tokens: Sequence[int]) -> Iterator[tuple[int, int]]:
     """First token of each word and one past its last. A piece of nothing but spaces belongs to the word after it."""
     begin = 0
     for at in range(1, len(tokens) + 1):
