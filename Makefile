@@ -3,7 +3,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/ready
 
-.PHONY: serve test test-slow check lint types imports format clean
+# options of the service go into ARGS: make serve ARGS='--port 9000'
+.PHONY: serve test test-slow test-clients bench check lint types imports format clean
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -11,7 +12,7 @@ $(READY): pyproject.toml constraints.txt
 	touch $@
 
 serve: $(READY)
-	$(BIN)/moorage serve
+	$(BIN)/moorage serve $(ARGS)
 
 # two processes of one thread each: most of the time goes into models that read one stream
 test: $(READY)
@@ -19,6 +20,14 @@ test: $(READY)
 
 test-slow: $(READY)
 	$(BIN)/pytest -m slow --timeout 1800
+
+# SDKs of others against a running service
+test-clients: $(READY)
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev,clients]'
+	OMP_NUM_THREADS=1 $(BIN)/pytest tests/sdk
+
+bench: $(READY)
+	$(BIN)/moorage bench $(ARGS)
 
 check: lint types imports test
 

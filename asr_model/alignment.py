@@ -219,10 +219,14 @@ def _spans_s(audio: Samples, placed: Sequence[_Placed]) -> list[tuple[float, flo
 def _steps_above(
     level_db: NDArray[np.float64], background_db: float, share: float, span_s: tuple[float, float]
 ) -> tuple[float, float] | None:
-    """Where in a span the level is first and last above a share of the way from the background to its loudest."""
+    """Where in a span the level is first and last above a share of the way from the background to its loudest; None
+    where nothing rises above the background.
+    """
     first, past = (int(at_s / LEVEL_S) for at_s in span_s)
     levels = level_db[first:past]
     if not len(levels):
+        return None
+    if levels.max() <= background_db:
         return None
     above = np.flatnonzero(levels >= background_db + share * (levels.max() - background_db))
     return (first + int(above[0])) * LEVEL_S, (first + int(above[-1]) + 1) * LEVEL_S

@@ -47,6 +47,8 @@ class ModelSpec:
     """Samples from one tick to the next (sequence models). Tick k = 1, 2, … is complete with sample
     ``tick_samples * k + lookahead_samples``."""
     lookahead_samples: int = 0
+    precision: str = "float32"
+    """Number format of its weights and matrix products: what people are told."""
     state: Mapping[str, StateTensor] = field(default_factory=dict)
 
     def slot_bytes(self) -> int:
@@ -69,6 +71,8 @@ class StepRow:
     end: bool
     first_sample: int
     audio: Samples
+    endpoint_silence_ms: int | None = None
+    """Only with ``start``: silence that ends an utterance of this sequence; 0: none does; None: as the model is set."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

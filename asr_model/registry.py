@@ -13,6 +13,7 @@ Factory = Callable[[Mapping[str, object], torch.device], Model]
 FACTORIES: Final[Mapping[str, str]] = {
     "moonshine-live": "asr_model.live.model:build",
     "moonshine-base": "asr_model.final.model:build",
+    "light-lstm": "asr_model.light.model:build",
 }
 """Model name to the place of its factory ``build(options, device)``."""
 

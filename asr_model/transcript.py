@@ -46,6 +46,22 @@ class EndedUtterance:
     end_sample: int
     """One past its last sample: where the next utterance's audio may start."""
     words: tuple[Word, ...]
+    tail_samples: int = 0
+    """Samples at its end in which nothing is said, so that nobody needs to read them."""
+
+    @property
+    def audio(self) -> "AudioRange":
+        """What is to be read of it."""
+        return AudioRange(first_sample=self.first_sample, end_sample=self.end_sample - self.tail_samples)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AudioRange:
+    """Samples of a sequence."""
+
+    first_sample: int
+    end_sample: int
+    """One past the last."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +82,14 @@ class LiveOutput:
     keep_from_sample: int
     """Audio before this sample is needed by no later utterance."""
     is_speech: bool
-    """Whether the tick held speech."""
+    """Whether the row held speech behind what a flush ended."""
+    speech_from_sample: int | None = None
+    """Where the first speech of the row begins; None without speech."""
+    speech_until_sample: int | None = None
+    """Where the last speech of the row ends; None without speech."""
+    likely: AudioRange | None = None
+    """In a pause: the audio of the open utterance if it ends before there is speech again. None while there is speech.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,24 +1,31 @@
-"""A client of the service's native protocol, Deepgram's live ``/v1/listen``: typed messages over one websocket."""
+"""A client of the service's native protocol, Deepgram's live ``/v1/listen``, over one websocket."""
 
 import json
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar, Literal
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import ValidationError
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, InvalidURI
 
-from server.errors import MoorageError
+from clients.messages import Metadata, Refusal, ServerMessage, parse_message
+from server.errors import BadParameter, MoorageError
 
 PATH = "/v1/listen"
-LOWEST_RATE, HIGHEST_RATE = 8_000, 48_000
+LOWEST_RATE, HIGHEST_RATE = 4_000, 96_000
 """Sample rates that the service takes."""
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 NORMAL_CLOSE = 1000
-FULL = 503
+MAX_REASON_CHARS = 300
+"""A refusal's own words are one line; what answers may be another server, with a page."""
+KEY_REFUSED = frozenset({401, 403})
+BUSY = frozenset({429, 503})
+"""Statuses of a refusal that says nothing against the client: later it may be taken."""
 
 
 class ConnectionFailed(MoorageError):
@@ -27,124 +34,64 @@ class ConnectionFailed(MoorageError):
     code: ClassVar[str] = "connection_failed"
 
 
-class ServiceFull(ConnectionFailed):
-    """Refused for now; ``retry_after_s`` is the service's own word."""
+class Refused(ConnectionFailed):
+    """The service answered, but with another status than that of an upgrade."""
 
-    code: ClassVar[str] = "service_full"
+    code: ClassVar[str] = "refused"
 
-    def __init__(self, message: str, *, retry_after_s: float) -> None:
+    def __init__(self, message: str, *, status: int, reason: str, retry_after_s: float | None = None) -> None:
         super().__init__(message)
+        self.status = status
+        self.reason = reason
+        """The service's own words."""
         self.retry_after_s = retry_after_s
-
-
-class Message(BaseModel):
-    """What all messages have in common: unknown fields are ignored, as every client of a growing protocol must."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-
-class WireWord(Message):
-    """One word with its times in seconds of the sequence's audio."""
-
-    word: str
-    start: float
-    end: float
-    confidence: float
-    punctuated_word: str | None = None
-
-
-class Alternative(Message):
-    """A transcript; there is one in every result."""
-
-    transcript: str
-    confidence: float = 0.0
-    words: tuple[WireWord, ...] = ()
-
-
-class Channel(Message):
-    """The alternatives of the only channel."""
-
-    alternatives: tuple[Alternative, ...] = Field(min_length=1)
-
-
-class MoorageMetadata(Message):
-    """Where and how a result was computed, and what the live model said."""
-
-    sequence_id: str
-    instance: int
-    slot: int
-    batch_size: int
-    queue_ms: float
-    step_ms: float
-    utterance: int
-    covered_s: float = 0.0
-    committed_words: int = 0
-    """Words of the transcript that stand, counted from its first."""
-    live_text: str | None = None
-    live_words: tuple[WireWord, ...] = ()
-
-
-class ResultMetadata(Message):
-    """Metadata of a result."""
-
-    request_id: str = ""
-    moorage: MoorageMetadata
-
-
-class Results(Message):
-    """The open utterance (interim), or a complete one (``is_final``)."""
-
-    type: Literal["Results"]
-    start: float
-    duration: float
-    is_final: bool
-    speech_final: bool = False
-    from_finalize: bool = False
-    channel: Channel
-    metadata: ResultMetadata
+        """When a busy service wants to be asked again; None: it did not say, or asking again is of no use."""
 
     @property
-    def transcript(self) -> str:
-        """The text."""
-        return self.channel.alternatives[0].transcript
-
-    @property
-    def moorage(self) -> MoorageMetadata:
-        """The service's own fields."""
-        return self.metadata.moorage
-
-    @property
-    def live_text(self) -> str:
-        """What the live model said: the transcript itself where a final names no other."""
-        live = self.moorage.live_text
-        return self.transcript if live is None else live
-
-    def split(self) -> tuple[str, str]:
-        """The transcript as its committed words and the rest, which may change."""
-        written = [word.punctuated_word or word.word for word in self.channel.alternatives[0].words]
-        stands = len(written) if self.is_final else self.moorage.committed_words
-        return " ".join(written[:stands]), " ".join(written[stands:])
+    def is_busy(self) -> bool:
+        """Whether it is only for now."""
+        return self.status in BUSY
 
 
-class Metadata(Message):
-    """The last message of a stream that was answered in full."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """What a client shows of itself, and whom it trusts."""
 
-    type: Literal["Metadata"]
-    request_id: str = ""
-    duration: float = 0.0
+    key: str | None = field(default=None, repr=False)
+    """Sent as ``Authorization: Token KEY``; None: nothing is sent."""
+    ca_file: Path | None = None
+    """PEM file of the authorities that may vouch for a ``wss://`` service; None: those of the system."""
+
+    def headers(self) -> dict[str, str]:
+        """Of the opening request.
+
+        Raises:
+            BadParameter: The key holds what cannot stand in a header.
+        """
+        if self.key is None:
+            return {}
+        if not self.key or not all("!" <= mark <= "~" for mark in self.key):
+            raise BadParameter("the key must be printable ASCII without spaces")
+        return {"Authorization": f"Token {self.key}"}
+
+    def tls(self, address: str) -> ssl.SSLContext | None:
+        """For a ``wss://`` address; None for ``ws://``.
+
+        Raises:
+            BadParameter: The file of authorities cannot be read, or the address has no TLS to use it for.
+        """
+        if urlsplit(address).scheme != "wss":
+            if self.ca_file is not None:
+                raise BadParameter(f"{self.ca_file}: authorities are for wss:// addresses, this one is ws://")
+            return None
+        try:
+            return ssl.create_default_context(cafile=self.ca_file)
+        except OSError as error:  # an SSLError is one
+            raise BadParameter(f"{self.ca_file}: no certificates can be read ({error.strerror or error})") from error
 
 
-class Refusal(Message):
-    """Why something was refused; the connection ends with it where ``closes`` is true."""
-
-    type: Literal["Error"]
-    code: str = ""
-    message: str = ""
-    closes: bool = True
-
-
-ServerMessage = Results | Metadata | Refusal
-MESSAGE: TypeAdapter[ServerMessage] = TypeAdapter(Annotated[ServerMessage, Field(discriminator="type")])
+ANYONE = Access()
+"""No key, the system's authorities."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,7 +156,9 @@ class Connection:
         answered = False
         try:
             async for raw in self._socket:
-                message = MESSAGE.validate_json(raw)
+                message = parse_message(raw)
+                if message is None:
+                    continue
                 if isinstance(message, Refusal) and message.closes:
                     raise ConnectionFailed(f"{message.code}: {message.message}")
                 answered = answered or isinstance(message, Metadata)
@@ -229,18 +178,27 @@ class Connection:
 
 
 @asynccontextmanager
-async def open_connection(url: str, options: ListenOptions) -> AsyncIterator[Connection]:
+async def open_connection(url: str, options: ListenOptions, access: Access = ANYONE) -> AsyncIterator[Connection]:
     """A connection, closed on the way out.
 
     Raises:
-        ConnectionFailed: Nobody listens there, or the service refuses; the message says why.
+        BadParameter: The key or the file of authorities cannot be used.
+        Refused: The service refuses; the message says why.
+        ConnectionFailed: Nobody listens there, or nobody to be trusted.
     """
     address = options.apply(url)
+    headers, tls = access.headers(), access.tls(address)
     proxy: Literal[True] | None = None if urlsplit(address).hostname in LOOPBACK else True
     try:
-        socket = await connect(address, compression=None, proxy=proxy, max_size=2**24)
+        socket = await connect(
+            address, additional_headers=headers, ssl=tls, compression=None, proxy=proxy, max_size=2**24
+        )
     except InvalidStatus as error:
         raise _refusal(error) from error
+    except ssl.SSLCertVerificationError as error:
+        raise ConnectionFailed(
+            f"cannot trust {url}: {error.verify_message}; --ca names the file of an authority that vouches for it"
+        ) from error
     except (OSError, InvalidHandshake, InvalidURI, TimeoutError) as error:
         raise ConnectionFailed(f"cannot connect to {url}: {error}") from error
     try:
@@ -257,17 +215,16 @@ def _why(error: ConnectionClosed) -> str:
     return f"the service closed the connection with {error.rcvd.code}: {error.rcvd.reason or 'no reason given'}"
 
 
-def _refusal(error: InvalidStatus) -> ConnectionFailed:
-    again = error.response.headers.get("Retry-After", "")
-    if error.response.status_code == FULL and again.isdecimal():
-        return ServiceFull(_why_refused(error), retry_after_s=float(again))
-    return ConnectionFailed(_why_refused(error))
-
-
-def _why_refused(error: InvalidStatus) -> str:
-    """The service's words, which stand in a header; any other server's in the body."""
+def _refusal(error: InvalidStatus) -> Refused:
+    """With the service's own words, which stand in a header; any other server's in the body."""
     response = error.response
-    reason = response.headers.get("dg-error") or (response.body or b"").decode(errors="replace").strip()
-    again = response.headers.get("Retry-After")
+    body = (response.body or b"").decode(errors="replace")
+    reason = " ".join((response.headers.get("dg-error") or body).split())[:MAX_REASON_CHARS] or "no reason given"
+    again = response.headers.get("Retry-After", "")
     hint = f"; try again in {again} s" if again else ""
-    return f"refused with {response.status_code}: {reason or 'no reason given'}{hint}"
+    return Refused(
+        f"refused with {response.status_code}: {reason}{hint}",
+        status=response.status_code,
+        reason=reason,
+        retry_after_s=float(again) if response.status_code in BUSY and again.isdecimal() else None,
+    )

@@ -1,18 +1,26 @@
 """The command line of ``moorage``."""
 
 import asyncio
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from server.config import Tree, load_config
+from server.configuration.config import Tree, load_config
 from server.errors import ConfigError, MoorageError
 
 EXIT_FAULT = 1
 EXIT_CONFIG = 2
-DEFAULT_PATH = Path("moorage.toml")
+
+
+def _tell_version(is_wanted: bool) -> None:
+    if is_wanted:
+        from server.composition import package_version
+
+        typer.echo(f"moorage {package_version()}")
+        raise typer.Exit
 
 
 def serve(  # noqa: PLR0913  # the options of a command are its parameters
@@ -26,49 +34,56 @@ def serve(  # noqa: PLR0913  # the options of a command are its parameters
     final_instances: Annotated[int | None, typer.Option(help="Copies of the final model.")] = None,
 ) -> None:
     """Start the service."""
-    from server.app import configure_logging, run_service
+    from server.app import run_service
+    from server.composition import check_models
+    from server.log import configure_logging
 
     overrides: Tree = {
         "server": _given(host=host, port=port),
         "live": _given(instances=live_instances, slots=live_slots, device=device),
         "final": _given(instances=final_instances, model=final_model, device=device),
     }
+    load = partial(load_config, config, overrides=overrides)
     try:
-        loaded = load_config(config, overrides=overrides)
-        configure_logging(loaded.server.log_level)
-        asyncio.run(run_service(loaded, Console(highlight=False)))
+        loaded = load()
+        check_models(loaded)
+        configure_logging(loaded.log.level, loaded.log.format)
+        asyncio.run(run_service(loaded, Console(highlight=False), load))
     except MoorageError as error:
         _say_error(error)
         raise typer.Exit(EXIT_CONFIG if isinstance(error, ConfigError) else EXIT_FAULT) from error
 
 
-def check_config(
-    path: Annotated[Path, typer.Argument(help="Configuration (TOML).")] = DEFAULT_PATH,
+def moorage(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_tell_version, help="Print the version and end.")
+    ] = False,
 ) -> None:
-    """Check a configuration, together with the environment; loads no model."""
-    from server.composition import engine_config
-
-    try:
-        engine_config(load_config(path))
-    except ConfigError as error:
-        _say_error(error)
-        raise typer.Exit(EXIT_CONFIG) from error
-    typer.echo(f"{path}: ok")
+    """Moorage: streaming speech recognition."""
 
 
 def build_cli() -> typer.Typer:
     """All commands. The clients' modules are part of it, their heavy imports wait until a command runs."""
-    from clients import replay, transcribe
+    from clients.bench import command as bench
+    from clients.mic import command as mic
+    from clients.replay import command as replay
+    from clients.transcribe import command as transcribe
+    from server.access import keys
+    from server.configuration import commands as config_commands
+    from server.doctor import command as doctor
 
     cli = typer.Typer(
         no_args_is_help=True, add_completion=False, help="Moorage: streaming speech recognition.", rich_markup_mode=None
     )
+    cli.callback()(moorage)
     cli.command("serve")(serve)
-    cli.command("transcribe")(transcribe.command)
-    cli.command("replay")(replay.command)
-    configuration = typer.Typer(no_args_is_help=True, help="Configuration.")
-    configuration.command("check")(check_config)
-    cli.add_typer(configuration, name="config")
+    cli.command("mic", short_help="Stream the microphone; text as it is spoken.")(mic.command)
+    cli.command("replay", short_help="Stream files as microphones would; measure.")(replay.command)
+    cli.command("transcribe", short_help="Files to text or subtitles, without a service.")(transcribe.command)
+    cli.command("bench", short_help="Measure how many streams this machine holds.")(bench.command)
+    cli.command("doctor")(doctor.command)
+    cli.add_typer(config_commands.build_cli(), name="config")
+    cli.add_typer(keys.build_cli(), name="key")
     return cli
 
 

@@ -3,14 +3,20 @@
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
-from server.config import FinalConfig, LiveConfig, MoorageConfig
-from server.engine_config import EngineConfig, FinalSettings, LiveSettings
+from asr_model.declared import DECLARED, check_options
+from server.codec.pool import CodecLimits
+from server.configuration.config import CodecConfig, FinalConfig, LiveConfig, MoorageConfig
+from server.engine.engine_config import EngineConfig, FinalSettings, LiveSettings
 from server.errors import ConfigError
-from server.orders import LoadLimits, ModelSource
 from server.wire.messages import ModelCard, ModelCards
-from server.worker import WorkerKind
+from server.workers.orders import LoadLimits, ModelSource
+from server.workers.worker import WorkerKind
 
-ARCHITECTURES: Final = {"moonshine-live": "moonshine-streaming-encoder", "moonshine-base": "moonshine"}
+ARCHITECTURES: Final = {
+    "moonshine-live": "moonshine-streaming-encoder",
+    "moonshine-base": "moonshine",
+    "light-lstm": "random-lstm",
+}
 """Models that a configuration can name, and their architecture as clients are told."""
 
 
@@ -27,6 +33,38 @@ def engine_config(config: MoorageConfig, worker_kind: WorkerKind = WorkerKind.PR
         idle_timeout_s=config.server.idle_timeout_s,
         max_finals=config.server.max_queued_finals,
     )
+
+
+def codec_limits(config: CodecConfig) -> CodecLimits:
+    """What the codec processes are told."""
+    return CodecLimits(max_processes=config.max_processes, streams_per_process=config.streams_per_process)
+
+
+def check_models(config: MoorageConfig) -> None:
+    """Whether the models would take what they are given, as far as can be said without loading one.
+
+    Raises:
+        ConfigError: A model is not known, has another scheduler, or refuses an option. One line per fault.
+    """
+    faults = []
+    sections: list[tuple[str, str, LiveConfig | FinalConfig]] = [("live", "sequence", config.live)]
+    if config.final.enabled:
+        sections.append(("final", "dynamic", config.final))
+    for section, scheduler, model in sections:
+        try:
+            _architecture(section, model.model)
+            needed = DECLARED[model.model].scheduler
+            if needed != scheduler:
+                raise ConfigError(
+                    f"{section}.model: {model.model} needs the {needed} batcher, {section} has {scheduler}"
+                )
+            check_options(model.model, model.options)
+        except ConfigError as error:
+            faults.append(str(error))
+        except ValueError as error:
+            faults.append(f"{section}.options: {error}")
+    if faults:
+        raise ConfigError("\n".join(faults))
 
 
 def model_cards(config: MoorageConfig) -> ModelCards:

@@ -82,6 +82,44 @@ class IdleTimeout(PeerError):
     code = "idle_timeout"
 
 
+class SlowReader(PeerError):
+    """The client did not read its results in time: they are never dropped, so its connection is."""
+
+    code = "slow_reader"
+    scope = Scope.CONNECTION
+
+
+class SequenceTooLong(PeerError):
+    """The sequence has reached the configured length; what came before is answered."""
+
+    code = "sequence_too_long"
+
+
+class Unauthorized(PeerError):
+    """The request has no API key, or one that is not known."""
+
+    code = "invalid_auth"
+    scope = Scope.CONNECTION
+
+
+class OriginRefused(PeerError):
+    """The request comes from a web page of an origin that is not allowed."""
+
+    code = "origin_refused"
+    scope = Scope.CONNECTION
+
+
+class KeyLimit(PeerError):
+    """The API key has used up what it may; ``retry_after_s`` is when that may have changed."""
+
+    code = "key_limit"
+    scope = Scope.CONNECTION
+
+    def __init__(self, message: str, *, retry_after_s: int = 1) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
 class ServiceError(MoorageError):
     """We broke the contract, or cannot take more."""
 
@@ -114,6 +152,12 @@ class InstanceFailed(ServiceError):
 
     code = "instance_failed"
     scope = Scope.INSTANCE
+
+
+class CodecFailed(ServiceError):
+    """The process that decoded the sequence's audio is gone, or failed at no fault of the audio."""
+
+    code = "codec_failed"
 
 
 class ShuttingDown(ServiceError):

@@ -20,8 +20,21 @@ class StepInfo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SpeechStarted:
+    """Speech begins: the first of the sequence, the first after an utterance that an endpoint or Finalize ended, or
+    speech after a second without. Comes before the other events of its tick.
+    """
+
+    sequence_id: SequenceId
+    at_s: float
+    """Where it begins in the sequence."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Partial:
-    """The open utterance after a step. One comes per tick, whether or not the text changed."""
+    """The open utterance after a step. One comes per tick, whether or not the text changed; of those that wait for the
+    reader in a row only the newest is kept.
+    """
 
     sequence_id: SequenceId
     utterance: int
@@ -33,6 +46,7 @@ class Partial:
     committed: tuple[Word, ...]
     draft: tuple[Word, ...]
     is_speech: bool
+    """Whether there was speech since the event before."""
     step: StepInfo
 
 
@@ -78,5 +92,5 @@ class SequenceFailed:
     error: MoorageError
 
 
-Event = Partial | UtteranceFinal | SequenceClosed | SequenceFailed
+Event = SpeechStarted | Partial | UtteranceFinal | SequenceClosed | SequenceFailed
 TERMINAL = (SequenceClosed, SequenceFailed)

@@ -4,6 +4,7 @@ The audio of a row travels beside it and is opaque to the batcher, apart from it
 """
 
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +13,33 @@ from server.ids import InstanceIndex, RequestId, SequenceId, SlotIndex
 
 Samples = NDArray[np.float32]
 """float32 [N], 16 kHz, in [-1, 1]."""
+
+
+LEAST_ENDPOINT_SILENCE_MS: Final = 10
+MOST_ENDPOINT_SILENCE_MS: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SequenceOptions:
+    """What a client asked of its sequence; fixed at START."""
+
+    endpoint_silence_ms: int | None = None
+    """Silence that ends an utterance, 10 to 10000. None: the model's own settings. 0: silence ends none; Finalize, END
+    and the maximum length do. The model decides at ticks, so that less than a tick acts as one tick."""
+
+    def __post_init__(self) -> None:
+        """Check the bounds.
+
+        Raises:
+            ValueError: a value is out of its bounds.
+        """
+        silence_ms = self.endpoint_silence_ms
+        if silence_ms and not LEAST_ENDPOINT_SILENCE_MS <= silence_ms <= MOST_ENDPOINT_SILENCE_MS:
+            allowed = f"0 or {LEAST_ENDPOINT_SILENCE_MS} to {MOST_ENDPOINT_SILENCE_MS}"
+            raise ValueError(f"endpoint_silence_ms must be {allowed}, not {silence_ms}")
+
+
+NOTHING_ASKED: Final = SequenceOptions()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +54,8 @@ class Chunk:
     """After these samples, flush: end the utterance, go on with the sequence."""
     end: bool = False
     """After these samples, flush and end the sequence."""
+    options: SequenceOptions | None = None
+    """Only with ``start``; None: nothing was asked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +78,8 @@ class BatchRow:
     """Samples of this row; 0 for a flush on a tick boundary."""
     ready_at_ns: int
     """When the last of its samples had arrived: what queue time counts from."""
+    options: SequenceOptions | None = None
+    """With ``start`` and with no other row; None: nothing was asked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +126,8 @@ class BatchFailure:
     error: str
     instance_lost: bool = False
     """The instance itself is gone, with all of its slots."""
+    is_abandoned: bool = False
+    """It was told to stop, and has said nothing of any row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +136,8 @@ class Request:
 
     request_id: RequestId
     samples: Samples
+    is_early: bool = False
+    """Perhaps nobody will want it: it runs where there is nothing else to do, and gives way."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

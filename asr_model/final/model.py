@@ -13,12 +13,12 @@ import torch
 from asr_model.contract import ModelSpec, Samples, Scheduler
 from asr_model.final.decoding import Hypothesis, greedy
 from asr_model.final.features import Features, encode, joined_features
+from asr_model.final.settings import NAME, FinalSettings
 from asr_model.moonshine.dimensions import FRAME_SAMPLES, SAMPLE_RATE, encoder_frames
 from asr_model.moonshine.weights import MoonshineWeights, load_weights
 from asr_model.moonshine.word_times import timed_words
 from asr_model.transcript import FinalOutput, Word
 
-NAME: Final = "moonshine-base"
 DTYPES: Final = {"fp32": torch.float32, "bf16": torch.bfloat16}
 SHORTEST_SAMPLES: Final = SAMPLE_RATE // 10
 """Audio below it holds no word."""
@@ -43,7 +43,8 @@ class FinalModel:
     @property
     def spec(self) -> ModelSpec:
         """The declaration: no state, any batch."""
-        return ModelSpec(name=NAME, scheduler=Scheduler.DYNAMIC)
+        precision = str(self._dtype).removeprefix("torch.")
+        return ModelSpec(name=NAME, scheduler=Scheduler.DYNAMIC, precision=precision)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -100,21 +101,16 @@ def build(options: Mapping[str, object], device: torch.device) -> FinalModel:
     """The model with its weights on the device.
 
     Args:
-        options: ``weights``, a folder or file as ``load_weights`` takes it; ``dtype``, one of ``DTYPES``.
+        options: see ``FinalSettings``.
         device: where to compute.
 
     Raises:
         ValueError: an option is unknown or has no such value.
         asr_model.moonshine.weights.WeightsError: the weights are missing or damaged.
     """
-    if unknown := options.keys() - {"weights", "dtype"}:
-        raise ValueError(f"{NAME} has no option {', '.join(sorted(unknown))}; it has weights, dtype")
-    source, dtype = options.get("weights"), options.get("dtype", "fp32")
-    if not (source is None or isinstance(source, str | Path)):
-        raise ValueError("weights must be a path")
-    if not isinstance(dtype, str) or dtype not in DTYPES:
-        raise ValueError(f"dtype must be one of {', '.join(DTYPES)}")
-    return FinalModel(load_weights(Path(source) if source else None), device, DTYPES[dtype])
+    settings = FinalSettings.of(options)
+    weights = load_weights(Path(settings.weights) if settings.weights else None)
+    return FinalModel(weights, device, DTYPES[settings.dtype])
 
 
 def _may_hold_words(audio: Samples) -> bool:

@@ -33,7 +33,7 @@ class Packed:
     offset: Tensor
     """int64 [P]: 0, 1, … within the row."""
     position: Tensor
-    """int64 [P]: token position in the utterance; START has 0."""
+    """int64 [P]: token position in the passage; START has 0."""
     longest: int
     """Most positions of a row."""
 
@@ -119,8 +119,8 @@ class CachedDecoder:
 
     @staticmethod
     def _memory_mask(rows: SlotRows, width: int, state: State) -> Tensor:
-        """bool [lanes, 1, 1, width]: the frames of the open utterance."""
-        first = (state["first_frame"] - state["memory_base"])[rows.slots, None]
+        """bool [lanes, 1, 1, width]: the frames of the passage that is read."""
+        first = (state["passage_frame"] - state["memory_base"])[rows.slots, None]
         size = state["memory_size"][rows.slots, None]
         place = torch.arange(width, device=rows.slots.device)
         return rows.spread((place >= first) & (place < size))[:, None, None]

@@ -5,7 +5,6 @@ A flush works on scratch: the samples since the last tick, padded with zeros, go
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -13,39 +12,44 @@ from torch import Tensor
 
 from asr_model.contract import ModelSpec, Scheduler, State, StepOutput, StepRow
 from asr_model.live import utterance_memory
+from asr_model.live.listener import Ending, Listener, Step
 from asr_model.live.network import PACKAGED_CHECKPOINT, LiveNetwork, load_network
 from asr_model.live.reader import Hypothesis, Reader, Work
 from asr_model.live.settings import TICK_FRAMES, LiveSettings
-from asr_model.live.slot_rows import SlotRows
-from asr_model.live.slot_state import declare
-from asr_model.live.stem import FIRST_TICK_SAMPLES, LOOKAHEAD_SAMPLES, TICK_SAMPLES
-from asr_model.live.streaming_encoder import StreamingEncoder
+from asr_model.live.slot_state import READING_STATE, declare
+from asr_model.live.stem import LOOKAHEAD_SAMPLES, TICK_SAMPLES
 from asr_model.live.transcription import (
+    Place,
     Tokens,
     committed_tokens,
     draft_tokens,
     ended_by,
     host,
     hypothesis_tokens,
+    last_word,
+    n_words,
     words_of,
 )
 from asr_model.live.utterance_bounds import (
-    STALL_CUT_TICKS,
+    SILENCE_TAIL_FRAMES,
+    STALL_PASSAGE_TICKS,
     STALL_SUPPRESS_TICKS,
-    Activity,
     count_stalls,
-    cut_position,
     is_complete,
-    observe,
+    read_until,
+    silence,
     spare_silence,
     spoken_until,
 )
+from asr_model.live.word_gaps import best_gaps, read_on
 from asr_model.moonshine.dimensions import FRAME_SAMPLES, SAMPLE_RATE
 from asr_model.moonshine.layers import Decoder
 from asr_model.moonshine.tokenizer import Tokenizer
 from asr_model.moonshine.weights import load_weights
-from asr_model.moonshine.word_times import word_spans
-from asr_model.transcript import EndedUtterance, LiveOutput, UtteranceEnd
+from asr_model.transcript import AudioRange, EndedUtterance, LiveOutput, UtteranceEnd
+
+SAID_MARGIN_FRAMES = 3
+"""Words read from so little behind the last one that a flush said are that one, heard in full."""
 
 
 def build(options: Mapping[str, object], device: torch.device) -> "LiveModel":
@@ -61,30 +65,13 @@ def build(options: Mapping[str, object], device: torch.device) -> "LiveModel":
     return LiveModel(network.to(device), weights.decoder().to(device), weights.tokenizer(), settings)
 
 
-@dataclass(slots=True)
-class Step:
-    """The rows of one step, in ascending order of slots."""
-
-    rows: SlotRows
-    batch: list[StepRow]
-    is_flush: Tensor
-    """bool [B]."""
-    position: Tensor
-    """int64 [B]: sample of the sequence at which the row's audio ends."""
-    activity: Activity
-    utterance_start: Tensor
-    """int64 [B]: first frame of the utterance's audio."""
-    ended: dict[int, EndedUtterance]
-    """By row: the utterance that ended in this step."""
-
-
 class LiveModel:
     """StreamingModel (``asr_model.contract``) over the live network and Moonshine's decoder."""
 
     def __init__(self, network: LiveNetwork, decoder: Decoder, tokenizer: Tokenizer, settings: LiveSettings) -> None:
         self._settings, self._tokenizer = settings, tokenizer
         self._decoder = decoder.eval().requires_grad_(False)
-        self._encoder = StreamingEncoder(network, settings)
+        self._listener = Listener(network, decoder, settings)
         self._reader = Reader(decoder, tokenizer, settings)
         self._device = decoder.embed.weight.device
         self.spec = ModelSpec(
@@ -100,10 +87,9 @@ class LiveModel:
         """One tick or flush of every row; see ``StreamingModel.step``. Outputs are ``LiveOutput``."""
         order = sorted(range(len(rows)), key=lambda i: rows[i].slot)
         batch = [rows[i] for i in order]
-        slots = torch.tensor([row.slot for row in batch], device=self._device)
-        step, features, counters = self._listen(SlotRows.of(slots), batch, state)
+        step, counters = self._listener.listen(batch, state)
         work = self._read(step, state)
-        broken = set(host((~features.isfinite().all(2).all(1)).nonzero()[:, 0]))
+        broken = host(step.is_broken.nonzero()[:, 0])
         outputs = self._outputs(step, state)
         counters |= {
             "decoder_passes": work.passes,
@@ -117,42 +103,11 @@ class LiveModel:
         errors = {order[i]: "audio or state is not finite" for i in broken}
         return StepOutput(outputs=placed, errors=errors, counters=counters)
 
-    def _listen(self, rows: SlotRows, batch: list[StepRow], state: State) -> tuple[Step, Tensor, dict[str, int]]:
-        """Encode, find speech, append to the memories. Features: float32 [B, TICK_FRAMES, D], zeros without audio."""
-        slots, n = rows.slots, len(batch)
-        audio = torch.zeros(n, FIRST_TICK_SAMPLES)
-        for i, row in enumerate(batch):
-            audio[i, : len(row.audio)] = torch.from_numpy(row.audio)
-        is_flush = torch.tensor([row.flush for row in batch], device=self._device)
-        is_new = torch.tensor([len(row.audio) > 0 for row in batch], device=self._device)
-        position = torch.tensor([row.first_sample + len(row.audio) for row in batch], device=self._device)
-        new = is_new.nonzero()[:, 0]
-        features = torch.zeros(n, TICK_FRAMES, self._decoder.embed.embedding_dim, device=self._device)
-        speech = torch.zeros(n, TICK_FRAMES, device=self._device)
-        if len(new):
-            features[new], speech[new] = self._encoder.step(
-                rows.pick(new), audio.to(self._device)[new], is_flush[new], state
-            )
-        activity = observe(slots, speech, is_new, self._settings, state)
-        if len(new):
-            utterance_memory.append(self._decoder, features[new], slots[new], state)
-        self._keep_lead_in(slots[new], activity.is_open[new], state)
-        start = torch.maximum(state["memory_base"][slots], state["first_frame"][slots])
-        step = Step(rows, batch, is_flush, position, activity, start, {})
-        frames = len(new) * TICK_FRAMES
-        return step, features, {"encoder_frames": frames, "cross_frames": frames}
-
-    def _keep_lead_in(self, slots: Tensor, is_open: Tensor, state: State) -> None:
-        """While no utterance is open, the memory holds the lead-in of the next one and nothing else."""
-        excess = state["memory_size"][slots] - self._settings.lead_in_frames
-        trim = ~is_open & (excess > 0)
-        utterance_memory.drop_front(slots[trim], excess[trim], state)
-
     def _read(self, step: Step, state: State) -> Work:
         """Read the rows that have something to read; end the utterances that end here."""
         slots, activity = step.rows.slots, step.activity
-        closes = step.is_flush | activity.at_endpoint | activity.at_length_unread
-        has_frames = state["memory_size"][slots] > state["first_frame"][slots] - state["memory_base"][slots]
+        closes = step.is_flush | activity.at_endpoint | activity.at_pause
+        has_frames = state["memory_size"][slots] > state["passage_frame"][slots] - state["memory_base"][slots]
         reads = activity.is_open & has_frames & (closes | ~activity.is_quiet)
         index = reads.nonzero()[:, 0]
         work, tokens = Work(), dict[int, Tokens]()
@@ -165,10 +120,11 @@ class LiveModel:
                 self._read_rest(
                     step, index[closes[index]], h.pick(closes[index].nonzero()[:, 0]), (tokens, work), state
                 )
-            closes[index] |= is_complete(slots[index], h, activity.is_open[index], self._settings, state)
+            complete = index[is_complete(slots[index], h, activity.is_open[index], self._settings, state)]
+            closes[complete], step.is_long[complete] = True, False
             going = ~closes[index]
             if going.any():
-                self._go_on(step, index[going], h.pick(going.nonzero()[:, 0]), tokens, state)
+                self._go_on(step, index[going], h.pick(going.nonzero()[:, 0]), state)
         self._close(step, closes.nonzero()[:, 0], tokens, state)
         return work
 
@@ -190,61 +146,80 @@ class LiveModel:
             for i, found in zip(host(index[part]), hypothesis_tokens(more), strict=True):
                 tokens[i] = tokens[i] + found
 
-    def _go_on(self, step: Step, index: Tensor, h: Hypothesis, tokens: dict[int, Tokens], state: State) -> None:
-        """Commit what is agreed; cut the utterances that grew too long or whose decoder is stuck."""
+    def _go_on(self, step: Step, index: Tensor, h: Hypothesis, state: State) -> None:
+        """Commit what is agreed; read on afresh where the decoder is stuck; cut the utterances that grow too long."""
         slots = step.rows.slots[index]
+        n_before = state["token_count"][slots]
         self._reader.commit(slots, h, state)
         if self._settings.guards:
             count_stalls(slots, h, step.activity.is_speech[index], state)
-            stuck = state["stalled_ticks"][slots] >= STALL_CUT_TICKS
-            self._cut(step, index[stuck], h.heard[stuck] + 1, (UtteranceEnd.STALL, tokens), state)
-        long = step.activity.at_length[index] & (state["stalled_ticks"][slots] < STALL_CUT_TICKS)
-        if long.any():
-            done = committed_tokens(slots[long], state)
-            kept = dict(zip(host(index[long]), done, strict=True))
-            self._cut(step, index[long], cut_position(slots[long], state), (UtteranceEnd.LENGTH, kept), state)
+            is_stuck = state["stalled_ticks"][slots] >= STALL_PASSAGE_TICKS
+            if is_stuck.any():
+                read_on(slots[is_stuck], h.heard[is_stuck], self._reader.opens_word, self._settings, state)
+        may_cut = (state["token_count"][slots] > 1) & self._settings.endpoints
+        if may_cut.any():
+            self._cut_for_length(step, index[may_cut], n_before[may_cut], state)
 
-    def _cut(
-        self, step: Step, index: Tensor, at: Tensor, said: tuple[UtteranceEnd, dict[int, Tokens]], state: State
-    ) -> None:
-        """End the utterances of int64 [A] rows at memory positions ``at``; the tail is the next one's first audio.
-
-        After a cut for length the draft goes on as the next utterance's draft; after a stall it has been said.
+    def _cut_for_length(self, step: Step, index: Tensor, n_before: Tensor, state: State) -> None:
+        """Cut those of int64 [A] rows that have come to a good gap between words, or to the maximum length. What is
+        behind the cut is the next utterance's first audio and draft; it is read with some words from before as context.
         """
-        cause, tokens = said
         slots = step.rows.slots[index]
-        at = torch.minimum(at, state["memory_size"][slots])
-        frames = state["memory_base"][slots] + at
-        self._end(step, index, frames * FRAME_SAMPLES, cause, tokens, state)
-        utterance_memory.drop_front(slots, at, state)
-        state["first_frame"][slots] = frames
-        state["token_count"][slots] = 1
-        state["heard"][slots] = 0
-        state["stalled_ticks"][slots] = 0
-        if cause is UtteranceEnd.STALL:
-            state["draft_size"][slots] = 0
-        else:
-            for name in ("draft_frames", "draft_centres"):
-                state[name][slots] -= at[:, None]
+        gaps = best_gaps(slots, self._reader.opens_word, n_before, self._settings, state)
+        cuts = gaps.is_wanted | step.activity.at_length[index]
+        if not cuts.any():
+            return
+        committed = zip(host(index), committed_tokens(slots, state), host(gaps.token - 1), strict=True)
+        said = {i: tokens[:n] for i, tokens, n in committed}
+        slots, gaps = slots[cuts], gaps.pick(cuts)
+        utterance_memory.carry_over(slots, gaps.context_token, self._settings.agree, state)
+        base = state["memory_base"][slots]
+        first_frame = base + torch.minimum(gaps.position, state["memory_size"][slots])
+        self._end(step, index[cuts], first_frame * FRAME_SAMPLES, Ending(UtteranceEnd.LENGTH, said), state)
+        context = torch.minimum(gaps.context, state["memory_size"][slots])
+        utterance_memory.drop_front(slots, context, state)
+        utterance_memory.start_reading(slots, first_frame, state)
+        state["passage_frame"][slots] = base + context
+        state["said_frame"][slots] = torch.maximum(state["said_frame"][slots], base + gaps.told)
+        for name in ("draft_frames", "draft_centres"):
+            state[name][slots] -= context[:, None]
 
     def _close(self, step: Step, index: Tensor, tokens: dict[int, Tokens], state: State) -> None:
-        """End the utterances of int64 [A] rows here; the next ones start afresh, the silence at the end leads in."""
+        """End the utterances of int64 [A] rows here. After a flush reading goes on as if there had been none; else the
+        next utterances start afresh, and the silence at the end leads in.
+        """
         if not len(index):
             return
         slots = step.rows.slots[index]
         flush = step.is_flush[index]
-        spare = torch.where(flush, 0, spare_silence(slots, self._settings, state))
+        spare = spare_silence(slots, state).clamp(max=self._settings.lead_in_frames)
         boundary = state["ticks"][slots] * TICK_FRAMES - spare
         end_sample = torch.where(flush, step.position[index], boundary * FRAME_SAMPLES)
         for cause, chosen in self._causes(step, index):
-            self._end(step, index[chosen], end_sample[chosen], cause, tokens, state)
-        after = -(-step.position[index] // FRAME_SAMPLES)
-        utterance_memory.begin_utterance(slots, torch.where(flush, after, boundary), spare, state)
+            self._end(step, index[chosen], end_sample[chosen], Ending(cause, tokens), state)
+        self._go_on_after_flush(step, index[flush], tokens, state)
+        slots, spare, is_long = slots[~flush], spare[~flush], step.is_long[index[~flush]]
+        silent, tail = state["silent_frames"][slots], state["tail_frames"][slots]
+        utterance_memory.begin_utterance(slots, boundary[~flush], spare, state)
+        state["silent_frames"][slots], state["tail_frames"][slots] = silent * is_long, tail * is_long
+        state["owes_endpoint"][slots] = is_long
         state["is_open"][slots] |= not self._settings.skip_silence
+
+    def _go_on_after_flush(self, step: Step, index: Tensor, tokens: dict[int, Tokens], state: State) -> None:
+        """Put back what int64 [A] rows were reading; what was said by the flush is not said again."""
+        slots = step.rows.slots[index]
+        for name in READING_STATE:
+            state[name][slots] = step.before[name][index]
+        state["first_frame"][slots] = -(-step.position[index] // FRAME_SAMPLES)
+        for slot, i in zip(host(slots), host(index), strict=True):
+            last = last_word(self._tokenizer, tokens[i]) if i in tokens else None
+            if last is not None:
+                said = state["memory_base"][slot] + round(last) + SAID_MARGIN_FRAMES
+                state["said_frame"][slot] = torch.maximum(state["said_frame"][slot], said)
 
     def _causes(self, step: Step, index: Tensor) -> list[tuple[UtteranceEnd, Tensor]]:
         flush = step.is_flush[index]
-        too_long = step.activity.at_length_unread[index] & ~step.activity.at_endpoint[index]
+        too_long = step.is_long[index]
         ends = torch.tensor([step.batch[i].end for i in host(index)], device=index.device)
         return [
             (UtteranceEnd.END, flush & ends),
@@ -253,35 +228,35 @@ class LiveModel:
             (UtteranceEnd.LENGTH, ~flush & too_long),
         ]
 
-    def _end(
-        self,
-        step: Step,
-        index: Tensor,
-        end_sample: Tensor,
-        cause: UtteranceEnd,
-        tokens: dict[int, Tokens],
-        state: State,
-    ) -> None:
+    def _end(self, step: Step, index: Tensor, end_sample: Tensor, ending: Ending, state: State) -> None:
         """Note the ended utterances of int64 [A] rows."""
         slots = step.rows.slots[index]
-        bases, sizes = host(state["memory_base"][slots]), host(state["memory_size"][slots])
-        starts = host(step.utterance_start[index])
-        for i, base, size, start, end in zip(host(index), bases, sizes, starts, host(end_sample), strict=True):
-            said = tokens.get(i)
-            words = ended_by(words_of(self._tokenizer, said, base, size) if said else (), end / SAMPLE_RATE)
+        bases, sizes, until = state["memory_base"][slots], state["memory_size"][slots], read_until(slots, state)
+        columns = (index, step.utterance_start[index], end_sample, bases, sizes, state["said_frame"][slots], until)
+        for i, start, end, base, size, told, until_frame in zip(*(host(column) for column in columns), strict=True):
+            said = ending.tokens.get(i)
+            words = words_of(self._tokenizer, said, Place(base, size, told - base)) if said else ()
+            words = ended_by(words, end / SAMPLE_RATE)
             first = min(start * FRAME_SAMPLES, end)
-            step.ended[i] = EndedUtterance(cause=cause, first_sample=first, end_sample=end, words=words)
+            tail = min(end - first, max(0, end - until_frame * FRAME_SAMPLES))
+            step.ended[i] = EndedUtterance(
+                cause=ending.cause, first_sample=first, end_sample=end, words=words, tail_samples=tail
+            )
 
     def _outputs(self, step: Step, state: State) -> list[LiveOutput]:
         slots = step.rows.slots
         committed, drafts = committed_tokens(slots, state), draft_tokens(slots, state)
-        bases, sizes = host(state["memory_base"][slots]), host(state["memory_size"][slots])
+        bases, sizes, told = (host(state[name][slots]) for name in ("memory_base", "memory_size", "said_frame"))
         starts = host(torch.maximum(state["memory_base"][slots], state["first_frame"][slots]))
-        speech = step.activity.is_speech.tolist()
+        likely = self._likely(step, state)
+        activity = step.activity
+        speech, first, last = activity.is_told_speech.tolist(), host(activity.first_frame), host(activity.last_frame)
         outputs = []
         for i, (said, draft) in enumerate(zip(committed, drafts, strict=True)):
-            words = words_of(self._tokenizer, said + draft, bases[i], sizes[i]) if said.ids or draft.ids else ()
-            n = sum(1 for _ in word_spans(self._tokenizer, said.ids))
+            place = Place(bases[i], sizes[i], told[i] - bases[i])
+            words = words_of(self._tokenizer, said + draft, place) if said.ids or draft.ids else ()
+            n_told = n_words(self._tokenizer, said + draft) - len(words)
+            n = max(0, n_words(self._tokenizer, said) - n_told)
             outputs.append(
                 LiveOutput(
                     encoded_samples=int(step.position[i]),
@@ -290,6 +265,23 @@ class LiveModel:
                     ended=step.ended.get(i),
                     keep_from_sample=starts[i] * FRAME_SAMPLES,
                     is_speech=speech[i],
+                    speech_from_sample=first[i] * FRAME_SAMPLES if speech[i] else None,
+                    speech_until_sample=(last[i] + 1) * FRAME_SAMPLES if speech[i] else None,
+                    likely=likely.get(i),
                 )
             )
         return outputs
+
+    def _likely(self, step: Step, state: State) -> dict[int, AudioRange]:
+        """By row: the audio of its open utterance, if that ended in the pause that it is in."""
+        slots = step.rows.slots
+        has_text = (state["token_count"][slots] > 1) | (state["draft_size"][slots] > 0)
+        pauses = state["is_open"][slots] & has_text & (silence(slots, state) >= SILENCE_TAIL_FRAMES) & ~step.is_flush
+        index = pauses.nonzero()[:, 0]
+        start = torch.maximum(state["memory_base"][slots], state["first_frame"][slots])[index]
+        until = read_until(slots[index], state)
+        return {
+            i: AudioRange(first_sample=first * FRAME_SAMPLES, end_sample=end * FRAME_SAMPLES)
+            for i, first, end in zip(host(index), host(start), host(until), strict=True)
+            if first < end
+        }

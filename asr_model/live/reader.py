@@ -18,8 +18,9 @@ import torch
 from torch import Tensor
 
 from asr_model.contract import State
+from asr_model.live import utterance_memory
 from asr_model.live.cached_decoder import Bans, CachedDecoder, Choice, Packed
-from asr_model.live.settings import SPARE_TOKENS, TOKENS_PER_FRAME, UNREAD_FRAMES, LiveSettings
+from asr_model.live.settings import PASSAGES, SPARE_TOKENS, TOKENS_PER_FRAME, UNREAD_FRAMES, LiveSettings
 from asr_model.live.slot_rows import SlotRows
 from asr_model.moonshine.dimensions import END
 from asr_model.moonshine.layers import Decoder
@@ -83,7 +84,8 @@ class Reader:
     def __init__(self, decoder: Decoder, tokenizer: Tokenizer, settings: LiveSettings) -> None:
         device = decoder.embed.weight.device
         self._decoder, self._settings = CachedDecoder(decoder, tokenizer), settings
-        self._opens_word = torch.tensor(tokenizer.opens_word, device=device)
+        self.opens_word = torch.tensor(tokenizer.opens_word, device=device)
+        """bool [V]: tokens that begin a word."""
 
     def read(self, rows: SlotRows, is_flush: Tensor, no_end: Tensor, state: State) -> tuple[Hypothesis, Work]:
         """Steps 1 to 3. bool [B] ``is_flush``: read to the end; ``no_end``: the verifying pass may not choose it."""
@@ -91,7 +93,8 @@ class Reader:
         count = state["token_count"][rows.slots]
         hypothesis, choice = self._verify(rows, no_end, state, work)
         limit = token_limit_of(state["memory_size"][rows.slots]) - count
-        room = torch.where(is_flush, limit, self._settings.draft_tokens)
+        space = self._settings.token_capacity - PASSAGES - self._settings.extend - 2 - count
+        room = torch.where(is_flush, limit, space.clamp(0, self._settings.draft_tokens))
         passes = torch.where(is_flush, limit.clamp(min=0), self._settings.extend)
         self._extend(rows, hypothesis, choice, (room, passes), state, work)
         return hypothesis, work
@@ -117,25 +120,23 @@ class Reader:
             if not len(index):
                 return
             slots = rows.slots[index]
-            state["first_frame"][slots] = state["memory_base"][slots] + heard + 1
-            state["token_count"][slots] = 1
-            for name in ("draft_size", "heard"):
-                state[name][slots] = 0
+            state["draft_size"][slots] = 0
+            utterance_memory.begin_passage(slots, heard, state)
             to_end = torch.ones_like(is_behind[is_behind])
             h, work = self.read(rows.pick(index), to_end, ~to_end, state)
             yield index, h, work
 
     def _verify(self, rows: SlotRows, no_end: Tensor, state: State, work: Work) -> tuple[Hypothesis, Choice]:
         slots, back = rows.slots, self._settings.back_frames
-        count, size = state["token_count"][slots], state["draft_size"][slots]
+        count, size, start = (state[name][slots] for name in ("token_count", "draft_size", "passage_token"))
         draft = state["draft"][slots]
         last = state["tokens"][slots, count - 1]
         place = torch.arange(draft.shape[1] + 1, device=slots.device)
         row, offset = (place <= size[:, None]).nonzero().unbind(1)
         given = torch.cat((last[:, None], draft), 1)[row, offset]
         longest = int(size.max()) + 1
-        packed = Packed(given, row, offset, count[row] - 1 + offset, longest)
-        stands = (count > 1) & self._settings.guards  # a committed word keeps its letters
+        packed = Packed(given, row, offset, (count - start)[row] - 1 + offset, longest)
+        stands = (count - start > 1) & self._settings.guards  # a committed word keeps its letters
         choice = self._run(rows, packed, state, work, Bans(no_end, stands) if self._settings.guards else None)
 
         def padded(x: Tensor) -> Tensor:
@@ -184,7 +185,7 @@ class Reader:
         room, passes = bounds
         token, frame = choice.tokens, choice.frames
         alive = torch.arange(len(rows), device=rows.slots.device)
-        count = state["token_count"][rows.slots]
+        count = (state["token_count"] - state["passage_token"])[rows.slots]
         added = 0
         while True:
             goes_on = (token != END) & (frame >= h.heard[alive] - self._settings.back_frames)
@@ -232,7 +233,7 @@ class Reader:
         valid = place[:-1] < h.size[:, None]
         newest = state["memory_size"][slots, None] - s.edge_frames
         sure = ((h.votes[:, :width] >= s.agree) & (frames < newest) & valid).long().cumprod(1).sum(1)
-        opens = self._opens_word[tokens] & valid
+        opens = self.opens_word[tokens] & valid
         later_openers = opens.flip(1).cumsum(1).flip(1)  # openers from here to the end
         held = (opens & (later_openers == s.hold_words)).long()
         limit = (held * place[:-1]).sum(1)  # 0 where the hypothesis has fewer words

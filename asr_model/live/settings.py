@@ -3,10 +3,15 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
+FRAME_MS = 24
 TICK_FRAMES = 10
 """Encoder frames of a tick: 240 ms. The checkpoint was trained for it."""
+NEVER_FRAMES = 2**40
+"""A silence that no sequence reaches."""
 UNREAD_FRAMES = 60
 """Speech that goes on this far (1.44 s) beyond the furthest token read has not been read."""
+PASSAGES = 16
+"""Room for the tokens that begin passages."""
 TOKENS_PER_FRAME, SPARE_TOKENS = 0.024 * 6.5, 8
 """Nobody speaks more than 6.5 tokens a second for long."""
 
@@ -87,12 +92,12 @@ class LiveSettings:
     @property
     def endpoint_frames(self) -> int:
         """Trailing silent frames that end an utterance of up to half the maximum length."""
-        return -(-self.endpoint_silence_ms // 24)
+        return silence_frames(self.endpoint_silence_ms)
 
     @property
     def sentence_frames(self) -> int:
         """Trailing silent frames that end a complete utterance."""
-        return -(-self.sentence_silence_ms // 24)
+        return silence_frames(self.sentence_silence_ms)
 
     @property
     def max_utterance_frames(self) -> int:
@@ -107,7 +112,7 @@ class LiveSettings:
     @property
     def token_capacity(self) -> int:
         """Tokens of an utterance a slot has room for."""
-        return token_limit(self.memory_frames) + self.draft_tokens + self.extend + 2
+        return token_limit(self.memory_frames) + self.draft_tokens + self.extend + 2 + PASSAGES
 
 
 _BOUNDS = {
@@ -124,6 +129,11 @@ _BOUNDS = {
     "lead_in_ms": (0, 2000),
     "max_utterance_s": (2, 60),
 }
+
+
+def silence_frames(silence_ms: int) -> int:
+    """Frames of a silence that ends an utterance: at least a tick, for less also lies within words; 0 ms: none does."""
+    return max(TICK_FRAMES, -(-silence_ms // FRAME_MS)) if silence_ms else NEVER_FRAMES
 
 
 def token_limit(frames: int) -> int:

@@ -17,6 +17,23 @@ ENCODER_STATE = ("ticks", "audio_tail", "stem_tail", "column_tail", "norm", "rin
 """What a flush must leave bit-equal (I8)."""
 
 
+READING_STATE = (
+    "is_open",
+    "owes_endpoint",
+    "silent_frames",
+    "tail_frames",
+    "stalled_ticks",
+    "passage_frame",
+    "passage_token",
+    "memory_size",
+    "heard",
+    "token_count",
+    "draft_size",
+)
+"""What a Finalize puts back, so that reading goes on as if there had been none. What it writes beyond these sizes is
+overwritten before it is read."""
+
+
 def declare(settings: LiveSettings) -> dict[str, StateTensor]:
     """The state of a slot. Shapes are fixed by the settings, so its memory is bounded."""
     f32, i64 = torch.float32, torch.int64
@@ -32,14 +49,23 @@ def declare(settings: LiveSettings) -> dict[str, StateTensor]:
         "norm": StateTensor(shape=(3,), dtype=f32),
         "ring_k": StateTensor(shape=ring, dtype=f32),
         "ring_v": StateTensor(shape=ring, dtype=f32),
+        "endpoint_frames": StateTensor(shape=(), dtype=i64, initial=settings.endpoint_frames),
+        "sentence_frames": StateTensor(shape=(), dtype=i64, initial=settings.sentence_frames),
         "is_open": StateTensor(shape=(), dtype=torch.bool),
+        "owes_endpoint": StateTensor(shape=(), dtype=torch.bool),
         "silent_frames": StateTensor(shape=(), dtype=i64),
+        "tail_frames": StateTensor(shape=(), dtype=i64),
         "stalled_ticks": StateTensor(shape=(), dtype=i64),
         "first_frame": StateTensor(shape=(), dtype=i64),
+        "said_frame": StateTensor(shape=(), dtype=i64),
+        "passage_frame": StateTensor(shape=(), dtype=i64),
+        "passage_token": StateTensor(shape=(), dtype=i64),
         "memory_base": StateTensor(shape=(), dtype=i64),
         "memory_size": StateTensor(shape=(), dtype=i64),
         "memory_k": StateTensor(shape=memory, dtype=f32),
         "memory_v": StateTensor(shape=memory, dtype=f32),
+        "memory_level": StateTensor(shape=(settings.memory_frames,), dtype=f32),
+        "memory_speech": StateTensor(shape=(settings.memory_frames,), dtype=f32),
         "own_k": StateTensor(shape=own, dtype=f32),
         "own_v": StateTensor(shape=own, dtype=f32),
         "heard": StateTensor(shape=(), dtype=i64),

@@ -7,9 +7,9 @@ from torch import Tensor
 
 from asr_model.contract import State
 from asr_model.live.reader import Hypothesis
-from asr_model.moonshine.dimensions import FRAME_SAMPLES, SAMPLE_RATE
+from asr_model.moonshine.dimensions import FRAME_SAMPLES, SAMPLE_RATE, START
 from asr_model.moonshine.tokenizer import Tokenizer
-from asr_model.moonshine.word_times import timed_words
+from asr_model.moonshine.word_times import timed_words, word_spans
 from asr_model.transcript import Word
 
 FRAME_S = FRAME_SAMPLES / SAMPLE_RATE
@@ -17,12 +17,15 @@ FRAME_S = FRAME_SAMPLES / SAMPLE_RATE
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """Tokens of one row with their evidence."""
+    """Tokens of one row with their evidence. A START among them is where a passage begins."""
 
     ids: list[int]
     centres: list[float]
     """Memory positions they were read from."""
     probabilities: list[float]
+
+    def __getitem__(self, part: slice) -> "Tokens":
+        return Tokens(self.ids[part], self.centres[part], self.probabilities[part])
 
     def __add__(self, other: "Tokens") -> "Tokens":
         return Tokens(self.ids + other.ids, self.centres + other.centres, self.probabilities + other.probabilities)
@@ -51,18 +54,54 @@ def hypothesis_tokens(h: Hypothesis) -> list[Tokens]:
     return [Tokens(i[:n], f[:n], p[:n]) for n, i, f, p in zip(h.size.tolist(), *columns, strict=True)]
 
 
-def words_of(tokenizer: Tokenizer, tokens: Tokens, base_frame: int, frames: int) -> tuple[Word, ...]:
-    """The tokens' words, in seconds of the sequence.
+def spoken(tokens: Tokens) -> Tokens:
+    """The tokens without what only begins a passage."""
+    if START not in tokens.ids:
+        return tokens
+    said = [at for at, token in enumerate(tokens.ids) if token != START]
+    ids, centres, probabilities = tokens.ids, tokens.centres, tokens.probabilities
+    return Tokens([ids[at] for at in said], [centres[at] for at in said], [probabilities[at] for at in said])
 
-    Args:
-        tokenizer: the vocabulary.
-        tokens: of an utterance.
-        base_frame: frame of the sequence at memory position 0.
-        frames: frames in the memory.
-    """
-    words = timed_words(tokenizer, tokens.ids, tokens.centres, tokens.probabilities, n_frames=frames)
-    shift = base_frame * FRAME_S
+
+def n_words(tokenizer: Tokenizer, tokens: Tokens) -> int:
+    """Words that the tokens spell."""
+    return sum(1 for _ in word_spans(tokenizer, spoken(tokens).ids))
+
+
+def last_word(tokenizer: Tokenizer, tokens: Tokens) -> float | None:
+    """The memory position that the last word's beginning was read from; None without words."""
+    openers = [at for at, token in enumerate(tokens.ids) if tokenizer.opens_word[token]]
+    return tokens.centres[openers[-1]] if openers else None
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an utterance's memory lies in its sequence."""
+
+    base_frame: int
+    """Frame of the sequence at memory position 0."""
+    frames: int
+    """Frames in the memory."""
+    told: int
+    """Memory position before which all words have been told."""
+
+
+def words_of(tokenizer: Tokenizer, tokens: Tokens, place: Place) -> tuple[Word, ...]:
+    """The tokens' words, in seconds of the sequence, without those that were told."""
+    tokens = _untold(tokenizer, spoken(tokens), place.told)
+    words = timed_words(tokenizer, tokens.ids, tokens.centres, tokens.probabilities, n_frames=place.frames)
+    shift = place.base_frame * FRAME_S
     return tuple(replace(w, start_s=w.start_s + shift, end_s=w.end_s + shift) for w in words)
+
+
+def _untold(tokenizer: Tokenizer, tokens: Tokens, told: int) -> Tokens:
+    """The words behind the last that begins before a memory position."""
+    openers = [at for at, token in enumerate(tokens.ids) if tokenizer.opens_word[token]]
+    before = [n for n, at in enumerate(openers) if tokens.centres[at] < told]
+    if not before:
+        return tokens
+    n_told = before[-1] + 1
+    return tokens[openers[n_told] if n_told < len(openers) else len(tokens.ids) :]
 
 
 def ended_by(words: tuple[Word, ...], end_s: float) -> tuple[Word, ...]:

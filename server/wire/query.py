@@ -1,22 +1,31 @@
-"""The query of ``/v1/listen``: what is honoured, what is accepted because it changes nothing; the rest is refused."""
+"""The query of ``/v1/listen``, read by the table of ``parameters``: all of it is honoured, harmless or refused."""
 
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import parse_qsl
 
+from server.codec.audio_format import PCM_ENCODINGS, AudioFormat
+from server.codec.resampler import MODEL_RATE
 from server.errors import BadParameter
-from server.resampler import MAX_RATE, MIN_RATE, MODEL_RATE
+from server.plan import SequenceOptions
+from server.wire.parameters import PARAMETERS, Support
+from server.wire.text_format import TextFormat
 
-MAX_QUERY_CHARS: Final = 2048
-BOOLEANS: Final = ("true", "false")
+MAX_QUERY_CHARS: Final = 4096
+MAX_SHOWN_CHARS: Final = 80
+OPUS_CHANNELS: Final = 2
+NEED_RATE: Final = ("mulaw", "alaw")
+"""Of these no rate is so common that it may be assumed: a wrong one turns speech into noise without any error."""
 
 
 class BadQuery(BadParameter):
     """A parameter or value of the query; answered before the upgrade, with status 400."""
 
-    def __init__(self, *, parameter: str, value: str | None, allowed: str) -> None:
-        said = "is not known" if value is None else f"is {value!r}"
-        super().__init__(f"query parameter {parameter} {said}; allowed: {allowed}")
+    def __init__(self, *, parameter: str, value: str | None, allowed: str, why: str = "") -> None:
+        said = "is not known" if value is None else f"is {_shown(value)}"
+        reason = f". {why}" if why else ""
+        super().__init__(f"query parameter {parameter[:MAX_SHOWN_CHARS]} {said}; allowed: {allowed}{reason}")
         self.parameter = parameter
         self.value = value
         """None where the parameter itself is unknown."""
@@ -27,107 +36,140 @@ class BadQuery(BadParameter):
 class SessionOptions:
     """What a client asked for."""
 
-    sample_rate: int = MODEL_RATE
-    """Samples per second of the audio it sends."""
+    audio: AudioFormat = field(default_factory=AudioFormat)
+    multichannel: bool = False
+    """A sequence per channel; else the channels are mixed to one."""
     interim_results: bool = False
     """Whether it wants a result per tick, beside the finals."""
+    endpointing_ms: int | None = None
+    """Silence that ends an utterance. None: as the service is configured; 0: silence ends none."""
+    utterance_end_ms: int | None = None
+    """Time without a word after which UtteranceEnd is told; None: never."""
+    vad_events: bool = False
+    """Whether it wants SpeechStarted."""
+    text: TextFormat = field(default_factory=TextFormat)
+    tags: tuple[str, ...] = ()
+    extra: tuple[tuple[str, str], ...] = ()
+    """Labels to echo: key and value."""
+
+    @property
+    def sequences(self) -> int:
+        """Sequences that the session needs: channel k of the audio is sequence k."""
+        return self.audio.channels if self.multichannel else 1
+
+    @property
+    def endpoint_is_speech_final(self) -> bool:
+        """Whether an utterance that ended at silence did so because ``endpointing`` asked for it."""
+        if self.endpointing_ms is None:
+            return True
+        return 0 < self.endpointing_ms <= (self.utterance_end_ms or self.endpointing_ms)
+
+    def sequence_options(self) -> SequenceOptions:
+        """What its sequences are opened with.
+
+        UtteranceEnd follows the final with the last word, so that the silence that it waits for ends the utterance too.
+        """
+        silence_ms = self.endpointing_ms
+        if silence_ms is not None and self.utterance_end_ms is not None:
+            silence_ms = min(silence_ms or self.utterance_end_ms, self.utterance_end_ms)
+        return SequenceOptions(endpoint_silence_ms=silence_ms)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Inert:
-    """A parameter that is accepted although nothing depends on it."""
-
-    values: tuple[str, ...]
-    """Accepted values, compared in lower case; empty: any text."""
-    why: str
-    """Why accepting it promises nothing that is not kept."""
-
-
-HONOURED: Final = ("encoding", "sample_rate", "channels", "interim_results")
-
-INERT: Final[dict[str, Inert]] = {
-    "model": Inert(
-        values=(
-            "moonshine",
-            "moonshine-live",
-            "moonshine-base",
-            "general",
-            *(f"nova{version}{use}" for version in ("", "-2", "-3") for use in ("", "-general")),
-        ),
-        why="A name that clients must send. The models of the configuration answer; model_info says which.",
-    ),
-    "version": Inert(values=("latest",), why="There is one version, in model_info."),
-    "language": Inert(
-        values=("en", "en-us", "en-gb", "en-au", "en-in", "en-nz"), why="The models read English, however it is spoken."
-    ),
-    "punctuate": Inert(values=("true",), why="The models write punctuation themselves."),
-    "smart_format": Inert(values=BOOLEANS, why="Text is given as the models write it; nothing is rewritten."),
-    "alternatives": Inert(values=("1",), why="There is one reading."),
-    "diarize": Inert(values=("false",), why="Speakers are not told apart."),
-    "dictation": Inert(values=("false",), why="Spoken commands are text like any other."),
-    "multichannel": Inert(values=("false",), why="Audio is mono."),
-    "numerals": Inert(values=("false",), why="Numbers are given as the models write them."),
-    "profanity_filter": Inert(values=("false",), why="Nothing is masked."),
-    "redact": Inert(values=("false",), why="Nothing is masked."),
-    "vad_events": Inert(values=("false",), why="SpeechStarted is not sent."),
-    "endpointing": Inert(values=("true",), why="Utterances always end at pauses, by the setting of the service."),
-    "no_delay": Inert(values=BOOLEANS, why="No result waits for formatting."),
-    "mip_opt_out": Inert(values=BOOLEANS, why="No audio is kept."),
-    "tag": Inert(values=(), why="A label of the client's own."),
-    "extra": Inert(values=(), why="A label of the client's own."),
-}
-REPEATABLE: Final = frozenset({"tag", "extra"})
-
-
-def parse_query(query: str) -> SessionOptions:
+def parse_query(query: str, models: Collection[str] = ()) -> SessionOptions:
     """The options in a query string (without the question mark).
 
+    Args:
+        query: As it came.
+        models: Names that ``model`` may have beside those that are always taken.
+
     Raises:
-        BadQuery: A parameter is unknown, given twice, or has a value that is not allowed.
+        BadQuery: A parameter is unknown, given twice, has a value that is not allowed, or needs another one.
     """
-    values = _values(query)
-    _choice(values, "encoding", ("linear16",))
-    _choice(values, "channels", ("1",))
+    given = _given(query, models)
+    plain = {name: values[0] for name, values in given.items()}
+    _check_together(plain)
+    silence = plain.get("endpointing", "true")
     return SessionOptions(
-        sample_rate=_sample_rate(values.get("sample_rate")),
-        interim_results=_choice(values, "interim_results", BOOLEANS) == "true",
+        audio=_audio_format(plain),
+        multichannel=_flag(plain, "multichannel"),
+        interim_results=_flag(plain, "interim_results"),
+        endpointing_ms=None if silence == "true" else 0 if silence == "false" else int(silence),
+        utterance_end_ms=int(plain["utterance_end_ms"]) if "utterance_end_ms" in plain else None,
+        vad_events=_flag(plain, "vad_events"),
+        text=TextFormat(
+            punctuate=_flag(plain, "punctuate", default=True) or _flag(plain, "smart_format"),
+            filler_words=_flag(plain, "filler_words", default=True),
+            mask_profanity=_flag(plain, "profanity_filter"),
+        ),
+        tags=tuple(given.get("tag", ())),
+        extra=tuple(_pair(label) for label in given.get("extra", ())),
     )
 
 
-def _values(query: str) -> dict[str, str]:
-    """Every parameter once; the inert ones are checked and left out."""
+def _given(query: str, models: Collection[str]) -> dict[str, list[str]]:
+    """Every parameter with its values in their plain form, each checked by itself."""
     if len(query) > MAX_QUERY_CHARS:
-        raise BadQuery(parameter="(all)", value=f"{query[:40]}…", allowed=f"at most {MAX_QUERY_CHARS} characters")
-    values: dict[str, str] = {}
-    for name, value in parse_qsl(query, keep_blank_values=True):
-        if name in values and name not in REPEATABLE:
-            raise BadQuery(parameter=name, value=value, allowed="to be given once")
-        values[name] = value
-        if name in INERT:
-            _check_inert(name, value)
-        elif name not in HONOURED:
-            raise BadQuery(parameter=name, value=None, allowed=", ".join((*HONOURED, *INERT)))
-    return values
+        raise BadQuery(parameter="(all)", value=query, allowed=f"at most {MAX_QUERY_CHARS} characters")
+    given: dict[str, list[str]] = {}
+    for name, text in parse_qsl(query, keep_blank_values=True):
+        parameter = PARAMETERS.get(name)
+        if parameter is None:
+            known = (each for each in PARAMETERS if PARAMETERS[each].support is not Support.REFUSED)
+            raise BadQuery(parameter=name, value=None, allowed=", ".join(known))
+        if name in given and not parameter.is_repeatable:
+            raise BadQuery(parameter=name, value=text, allowed="to be given once")
+        value = parameter.values.read(text)
+        if value is None and name == "model" and text in models:
+            value = text
+        if value is None:
+            why = "" if parameter.support is Support.SUPPORTED else parameter.note
+            raise BadQuery(parameter=name, value=text, allowed=parameter.values.allowed, why=why)
+        given.setdefault(name, []).append(value)
+    return given
 
 
-def _check_inert(name: str, value: str) -> None:
-    allowed = INERT[name].values
-    if allowed and value.lower() not in allowed:
-        raise BadQuery(parameter=name, value=value, allowed=", ".join(allowed))
+def _check_together(plain: Mapping[str, str]) -> None:
+    """What depends on another parameter.
+
+    Raises:
+        BadQuery: named after the parameter that has to be changed.
+    """
+    encoding, channels = plain.get("encoding"), int(plain.get("channels", "1"))
+    if "utterance_end_ms" in plain and not _flag(plain, "interim_results"):
+        raise _needed(
+            plain, "interim_results", "true", "utterance_end_ms needs it: it looks for gaps between interim words."
+        )
+    if _flag(plain, "multichannel") and "channels" not in plain:
+        raise _needed(plain, "channels", PARAMETERS["channels"].values.allowed, "multichannel=true needs it.")
+    if encoding in NEED_RATE and "sample_rate" not in plain:
+        allowed = PARAMETERS["sample_rate"].values.allowed
+        raise _needed(plain, "sample_rate", allowed, f"encoding={encoding} needs it; telephony has 8000.")
+    if encoding == "opus" and channels > OPUS_CHANNELS:
+        raise _needed(plain, "channels", f"an integer from 1 to {OPUS_CHANNELS}", "A packet of opus has no more.")
 
 
-def _choice(values: dict[str, str], name: str, allowed: tuple[str, ...]) -> str | None:
-    value = values.get(name)
-    if value is not None and value not in allowed:
-        raise BadQuery(parameter=name, value=value, allowed=", ".join(allowed))
-    return value
+def _needed(plain: Mapping[str, str], name: str, allowed: str, why: str) -> BadQuery:
+    return BadQuery(parameter=name, value=plain.get(name, ""), allowed=allowed, why=why)
 
 
-def _sample_rate(value: str | None) -> int:
-    if value is None:
-        return MODEL_RATE
-    # isdecimal alone would let digits of other scripts through
-    rate = int(value) if value.isascii() and value.isdecimal() and len(value) <= len(str(MAX_RATE)) else 0
-    if not MIN_RATE <= rate <= MAX_RATE:
-        raise BadQuery(parameter="sample_rate", value=value, allowed=f"an integer from {MIN_RATE} to {MAX_RATE}")
-    return rate
+def _audio_format(plain: Mapping[str, str]) -> AudioFormat:
+    """A rate without an encoding is of raw samples, and those are linear16."""
+    encoding = plain.get("encoding") or ("linear16" if "sample_rate" in plain else None)
+    rate = int(plain["sample_rate"]) if "sample_rate" in plain else None
+    if rate is None and encoding in PCM_ENCODINGS:
+        rate = MODEL_RATE
+    return AudioFormat(encoding=encoding, sample_rate=rate, channels=int(plain.get("channels", "1")))
+
+
+def _flag(plain: Mapping[str, str], name: str, *, default: bool = False) -> bool:
+    return plain[name] == "true" if name in plain else default
+
+
+def _pair(label: str) -> tuple[str, str]:
+    key, _, value = label.partition(":")
+    return key, value
+
+
+def _shown(value: str) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= MAX_SHOWN_CHARS else f"{shown[:MAX_SHOWN_CHARS]}…"

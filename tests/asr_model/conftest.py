@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,8 +10,8 @@ import torch
 
 from asr_model.contract import Samples
 from asr_model.live.model import LiveModel, build
-from clients.audio_file import AudioFile
-from clients.transcription import model_audio
+from clients.transcribe.audio_file import AudioFile
+from clients.transcribe.transcription import model_audio
 from tests.support.fixtures import Fixture, fixtures
 
 
@@ -24,7 +25,12 @@ class Utterance:
 
 def samples_of(fixture: Fixture) -> Samples:
     """A fixture's audio at 16 kHz, mono."""
-    with AudioFile(fixture.path) as file:
+    return samples_of_file(fixture.path)
+
+
+def samples_of_file(path: Path) -> Samples:
+    """A file's audio at 16 kHz, mono."""
+    with AudioFile(path) as file:
         return np.concatenate(list(model_audio(file)))
 
 

@@ -92,3 +92,16 @@ def test_the_path_does_not_follow_a_token_that_strays() -> None:
     path = forward_path(attention)
     assert path[0] == pytest.approx(10.5, abs=0.1)
     assert (np.diff(path) >= 0).all()
+
+
+def test_a_word_that_was_not_said_is_placed_in_a_silence_deeper_than_the_background(
+    aligner: Aligner, utterances: list[Utterance]
+) -> None:
+    """The quietest twentieth of the audio is the background; what is quieter still rises above nothing."""
+    said = utterances[0]
+    noise = np.random.default_rng(3).standard_normal(len(said.audio)).astype(np.float32) * 1e-3
+    audio = np.concatenate((said.audio + noise, np.zeros(SAMPLE_RATE // 3, np.float32)))
+    words = [*said.text.split(), "and", "then", "some", "more", "words"]
+    times = aligner.word_times(audio, words)
+    assert [word.text for word in times] == words
+    assert all(word.start_s < word.end_s for word in times)

@@ -19,6 +19,7 @@ import torch
 
 from asr_model.live.model import LiveModel
 from asr_model.live.stem import TICK_SAMPLES
+from tests.asr_model.conftest import Utterance
 from tests.support.fixtures import shared_rows, shared_speech
 from tests.support.slot_player import SlotPlayer
 
@@ -113,3 +114,21 @@ def test_reading_equals_the_reference_on_all_files(
     bare_live: LiveModel, reference: ModuleType, paths: list[Path]
 ) -> None:
     check(bare_live, reference, paths, seed=2)
+
+
+def test_more_tokens_than_anybody_says_end_the_reading_and_not_the_step(
+    live: LiveModel, utterances: list[Utterance]
+) -> None:
+    """A decoder that runs on and on fills its room, and the utterance goes on without it."""
+    player = SlotPlayer(live, 1)
+    played = player.open(0, utterances[0].audio)
+    for _ in range(12):
+        player.step([0])
+    capacity = player.state["tokens"].shape[1]
+    n = int(player.state["token_count"][0])
+    player.state["tokens"][0, n:] = player.state["tokens"][0, n - 1]
+    player.state["token_count"][0] = capacity - 24
+    assert not player.step([0]).errors
+    player.play()
+    assert int(player.state["token_count"][0]) < capacity
+    assert played.closed

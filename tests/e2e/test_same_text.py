@@ -7,14 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from rich.console import Console
 
-from clients.audio_file import AudioFile, to_linear16
-from clients.connection import ListenOptions, Results, open_connection
-from clients.transcribe import Format, Show, embedded_engine, sized
-from clients.transcript import FileRecord
-from clients.transcription import Transcription
-from server.config import MoorageConfig
+from clients.connection import ListenOptions, open_connection
+from clients.messages import Results
+from clients.transcribe.audio_file import AudioFile, to_linear16
+from clients.transcribe.command import embedded_engine, sized
+from clients.transcribe.transcript import FileRecord
+from clients.transcribe.transcription import Transcription
+from server.configuration.config import MoorageConfig
 from tests.support.fixtures import fixtures, shared_rows
 
 FILES = [f.path for f in fixtures("utterance")]
@@ -81,9 +81,10 @@ async def in_process(files: Sequence[Path]) -> list[Text]:
     """What ``moorage transcribe`` says of the files."""
     config = sized(MoorageConfig(), len(files))
     records: dict[int, FileRecord] = {}
-    show = Show(files, Format.JSON, Console(stderr=True))
     async with embedded_engine(config) as engine:
-        work = Transcription(engine=engine, at_once=len(files), on_progress=show.advance, on_record=records.__setitem__)
+        work = Transcription(
+            engine=engine, at_once=len(files), on_progress=lambda seconds: None, on_record=records.__setitem__
+        )
         await work.run(files)
     found = (records[index]["segments"] for index in range(len(files)))
     return [[(s["text"], s["live_text"]) for s in segments if s["text"] or s["live_text"]] for segments in found]

@@ -14,12 +14,12 @@ import psutil
 import pytest
 import soundfile
 
-from clients.audio_file import read_audio
-from clients.transcribe import embedded_engine, sized
-from clients.transcript import FileRecord
-from clients.transcription import Transcription
+from clients.transcribe.audio_file import read_audio
+from clients.transcribe.command import embedded_engine, sized
+from clients.transcribe.transcript import FileRecord
+from clients.transcribe.transcription import Transcription
 from clients.word_error_rate import WordErrors, word_errors
-from server.config import load_config
+from server.configuration.config import load_config
 from tests.support.fixtures import ROOT, SharedRow, fixture, fixtures, shared_rows
 
 
@@ -186,3 +186,32 @@ def test_long_files_are_read_to_their_last_word(row: SharedRow) -> None:
     assert word_errors(" ".join(truth[-6:]), " ".join(heard[-6:])).distance <= 3
     assert errors_of(record, row.text)[0].percent <= 10
     check_times(record)
+
+
+@pytest.mark.timeout(600)
+def test_subtitles_have_the_words_of_the_text_while_they_are_said(tmp_path: Path) -> None:
+    speech = fixtures("utterance")[:2]
+    silence = fixture("silence_16k")
+    files = [*(each.path for each in speech), silence.path]
+    result = moorage("transcribe", *files, "--format", "vtt", "--output-dir", tmp_path)
+    assert (result.returncode, result.stdout) == (0, "")
+    assert (tmp_path / "silence_16k.vtt").read_text() == "WEBVTT\n"
+    for each in speech:
+        head, *cues = (tmp_path / f"{each.path.stem}.vtt").read_text().split("\n\n")
+        assert head == "WEBVTT"
+        assert word_errors(each.text, " ".join(" ".join(cue.splitlines()[1:]) for cue in cues)).percent <= 15
+        last_s = 0.0
+        for cue in cues:
+            times, *lines = cue.splitlines()
+            start_s, end_s = (clock_s(time) for time in times.split(" --> "))
+            assert last_s <= start_s < end_s <= start_s + 7.0
+            assert 1 <= len(lines) <= 2
+            assert all(len(line) <= 42 for line in lines)
+            last_s = end_s
+        assert last_s <= each.seconds + 1.0
+
+
+def clock_s(time: str) -> float:
+    """Seconds of HH:MM:SS.mmm."""
+    hours, minutes, seconds = time.split(":")
+    return int(hours) * 3600 + int(minutes) * 60 + float(seconds)

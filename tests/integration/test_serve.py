@@ -17,7 +17,7 @@ import psutil
 import pytest
 from websockets.asyncio.client import connect
 
-from server.capacity import speech
+from server.workers.capacity import speech
 from tests.support.service import Client
 
 START_S = 100.0
@@ -41,7 +41,13 @@ class Served:
 
 async def launch(*arguments: str, **environment: str) -> Process:
     """In a process group of its own, as under a shell."""
-    settings = {"OMP_NUM_THREADS": "1", "COLUMNS": "200", "MOORAGE_LIVE__THREADS": "1", **environment}
+    settings = {
+        "OMP_NUM_THREADS": "1",
+        "COLUMNS": "200",
+        "MOORAGE_LIVE__THREADS": "1",
+        "MOORAGE_LOG__LEVEL": "warning",
+        **environment,
+    }
     return await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "server", "serve", "--device", "cpu", "--final-model", "none"),
         *("--live-instances", "1", "--live-slots", "2"),
@@ -54,9 +60,9 @@ async def launch(*arguments: str, **environment: str) -> Process:
 
 
 @asynccontextmanager
-async def served() -> AsyncIterator[Served]:
+async def served(**environment: str) -> AsyncIterator[Served]:
     """Ready to take streams; whatever happens, nothing of it is left."""
-    process = await launch("--port", "0")
+    process = await launch("--port", "0", **environment)
     assert process.stdout is not None
     printed = ""
     try:
@@ -76,8 +82,9 @@ async def served() -> AsyncIterator[Served]:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
 async def test_from_start_to_signal(number: signal.Signals) -> None:
+    """A stream that goes on past the time for draining is ended with its final text."""
     data = (np.clip(speech(seconds=2.0), -1, 32767 / 32768) * 32768).astype("<i2").tobytes()
-    async with served() as service:
+    async with served(MOORAGE_SERVER__DRAIN_TIMEOUT_S="0.5") as service:
         lines = service.printed.splitlines()
         assert lines[0].split() == ["model", "scheduler", "device", "instances", "slots"]
         assert lines[1].split()[:7] == ["live", "moonshine-live", "sequence", "cpu", "1", "2", "each,"]
@@ -85,7 +92,7 @@ async def test_from_start_to_signal(number: signal.Signals) -> None:
         assert f"http://127.0.0.1:{service.port}/healthz" in service.printed
         children = psutil.Process(service.process.pid).children(recursive=True)
         assert children
-        url = f"ws://127.0.0.1:{service.port}/v1/listen?interim_results=true"
+        url = f"ws://127.0.0.1:{service.port}/v1/listen?sample_rate=16000&interim_results=true"
         async with connect(url, proxy=None) as socket:
             client = Client(socket)
             await client.send(data)
@@ -96,11 +103,26 @@ async def test_from_start_to_signal(number: signal.Signals) -> None:
         code, errors = await service.ends()
     assert (heard.code, heard.reason) == (1012, "the service is shutting down")
     assert heard.interims
+    assert len(heard.texts[-1].split()) > 2
     assert heard.messages[-1]["code"] == "shutting_down"
     assert (code, errors) == (0, "")
     # the helper of multiprocessing that outlives its parent by a moment is among them
     _, left = await asyncio.to_thread(psutil.wait_procs, children, timeout=10)
     assert not left
+
+
+async def test_a_second_signal_stops_at_once() -> None:
+    async with served(MOORAGE_SERVER__DRAIN_TIMEOUT_S="600") as service:
+        async with connect(f"ws://127.0.0.1:{service.port}/v1/listen?sample_rate=16000", proxy=None) as socket:
+            client = Client(socket)
+            os.kill(service.process.pid, signal.SIGTERM)
+            async with asyncio.timeout(30):
+                while await status_of(service.port, "/readyz") != 503:  # noqa: ASYNC110  # another process
+                    await asyncio.sleep(0.02)
+            os.kill(service.process.pid, signal.SIGTERM)
+            heard = await client.to_close()
+        code, errors = await service.ends()
+    assert (heard.code, code, errors) == (1012, 0, "")
 
 
 async def status_of(port: int, path: str) -> int | None:
@@ -138,7 +160,7 @@ async def test_a_taken_port() -> None:
 
 
 async def test_an_option_that_the_model_does_not_know() -> None:
-    process = await launch("--port", "0", MOORAGE_LIVE__OPTIONS__NONSENSE="1", MOORAGE_SERVER__LOG_LEVEL="error")
+    process = await launch("--port", "0", MOORAGE_LIVE__OPTIONS__NONSENSE="1", MOORAGE_LOG__LEVEL="error")
     _, errors = await process.communicate()
     assert process.returncode == 2
     assert "nonsense" in errors.decode().splitlines()[-1]

@@ -100,9 +100,9 @@ class SequenceBatcherMachine(RuleBasedStateMachine):
     @rule(elapsed_ns=st.sampled_from((0, 1, 20)))
     def do_all_that_is_due(self, elapsed_ns: int) -> None:
         self.bench.now_ns += elapsed_ns
+        self.bench.expire()
         while self.bench.plan() is not None:
             pass
-        self.bench.expire()
         assert self.bench.is_quiet(), "a deadline stands though nothing is left to do"
 
     @precondition(lambda self: self.bench.in_flight)

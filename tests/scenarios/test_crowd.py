@@ -2,12 +2,12 @@
 
 from random import Random
 
+from server.batching.sample_queue import PortionKind
+from server.batching.sequence_batcher import SequenceBatcher
 from server.effects import RowCompleted, SequenceEnded
 from server.events import CloseCause
 from server.ids import SequenceId
 from server.plan import Chunk
-from server.sample_queue import PortionKind
-from server.sequence_batcher import SequenceBatcher
 from tests.support.accumulator import AccumulatorModel, Reading, solo_rows
 from tests.support.factories import LOOKAHEAD, TICK, make_samples, make_sequence_config
 

@@ -283,11 +283,17 @@ SCENARIOS: dict[str, tuple[dict[str, int], str]] = {
         50 plan -> #0 a[0:13] start
         # a's step is in flight for longer than the timeout: that is not idle
         119 expire
-        120 expire -> b idle_timeout
+        120 expire -> b
+        120 offer b 1 -> sequence_ended
         160 commit 0 -> a row after 50
+        # what b has said is read to its end before it is told
+        160 plan -> #0 b[0:5] start flush end
+        160 commit 0 -> b row after 40, b idle_timeout
         160 deadline -> 260
         259 expire
-        260 expire -> a idle_timeout
+        260 expire -> a
+        260 plan -> #0 a[13:13] flush end
+        260 commit 0 -> a row, a idle_timeout
         260 offer a 10 -> sequence_ended
         260 free -> 4
         260 deadline
@@ -316,8 +322,8 @@ SCENARIOS: dict[str, tuple[dict[str, int], str]] = {
         40 offer b 0 start
         50 offer a 1
         139 expire
-        140 expire -> b idle_timeout
-        150 expire -> a idle_timeout
+        140 expire -> b
+        150 expire -> a
         """,
     ),
     "idle_timeout_off": (

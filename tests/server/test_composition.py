@@ -4,9 +4,9 @@ import pytest
 
 from asr_model.registry import FACTORIES
 from server.composition import ARCHITECTURES, engine_config, model_cards, package_version
-from server.config import FinalConfig, LiveConfig, MoorageConfig, ServerConfig
+from server.configuration.config import FinalConfig, LiveConfig, MoorageConfig, ServerConfig
 from server.errors import ConfigError
-from server.worker import WorkerKind
+from server.workers.worker import WorkerKind
 
 LIVE = LiveConfig(
     instances=2,
@@ -70,11 +70,11 @@ def test_cards() -> None:
     [
         (
             MoorageConfig(live=LiveConfig(model="whisper")),
-            "live.model: given 'whisper', allowed: moonshine-live, moonshine-base",
+            "live.model: given 'whisper', allowed: moonshine-live, moonshine-base, light-lstm",
         ),
         (
             MoorageConfig(final=FinalConfig(model="whisper")),
-            "final.model: given 'whisper', allowed: moonshine-live, moonshine-base, none",
+            "final.model: given 'whisper', allowed: moonshine-live, moonshine-base, light-lstm, none",
         ),
     ],
 )

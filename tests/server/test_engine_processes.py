@@ -15,11 +15,11 @@ import pytest
 import pytest_asyncio
 
 from server.clock import SystemClock
-from server.engine import Engine
-from server.engine_config import EngineConfig
+from server.engine.engine import Engine
+from server.engine.engine_config import EngineConfig
+from server.engine.sequence_handle import SequenceHandle
 from server.ids import SequenceId
-from server.sequence_handle import SequenceHandle
-from server.worker import WorkerKind
+from server.workers.worker import WorkerKind
 from tests.support.accumulator_model import KILLER, SLOW, exact_audio, summary
 from tests.support.engines import CONFIG, Heard, listen, speak, until
 
@@ -51,8 +51,12 @@ async def opened(engine: Engine, names: str) -> list[tuple[SequenceHandle, Heard
     for name in names:
         handle = engine.open(SequenceId(name))
         await handle.send(exact_audio(ord(name), 100))
-        first = await anext(handle.events())
-        opened.append((handle, Heard(events=[first])))
+        heard = Heard()
+        async for event in handle.events():
+            heard.events.append(event)
+            if heard.partials:
+                break
+        opened.append((handle, heard))
     return opened
 
 

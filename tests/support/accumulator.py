@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from server.batching.sample_queue import PortionKind
 from server.plan import BatchPlan, BatchResult, BatchRow, RowResult, Samples
-from server.sample_queue import PortionKind
 
 _GARBAGE = 10**12
 

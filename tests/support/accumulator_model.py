@@ -23,13 +23,19 @@ from asr_model.contract import (
     StepOutput,
     StepRow,
 )
-from asr_model.transcript import EndedUtterance, FinalOutput, LiveOutput, UtteranceEnd, Word
+from asr_model.transcript import AudioRange, EndedUtterance, FinalOutput, LiveOutput, UtteranceEnd, Word
 
 TICK_SAMPLES = 64
 LOOKAHEAD_SAMPLES = 7
 UNIT = 1024
+DEFAULT_SILENCE_MS = 800
 ENDPOINT = 0.75
-"""A tick whose last sample is this ends an utterance (ENDPOINT)."""
+"""A tick whose last sample is this ends an utterance (ENDPOINT), unless the sequence was opened with an endpoint
+silence of 0. Words of a sequence that asked for a silence of its own say it: ``count:sum@silence``."""
+QUIET = 0.0
+"""A sample that is no speech; all others are."""
+PAUSE_SAMPLES = 8
+"""So many of them end a tick in a pause, which is no part of the utterance's audio."""
 POISON = -0.75
 """A row with this sample is reported as a row error."""
 BOMB = 0.875
@@ -40,8 +46,10 @@ CRASH = -0.9375
 """A step with this sample raises as a device does that cannot be used on."""
 MUTE = -0.8125
 """Of a request with this sample nothing is heard."""
+DUD = 0.90625
+"""A request with this sample fails its batch."""
 SLOW = 0.9375
-"""A request with this sample takes a fifth of a second longer."""
+"""A request with this sample takes a fifth of a second longer, in slices of a hundredth."""
 
 
 Options = Mapping[str, object]
@@ -102,6 +110,8 @@ class AccumulatorModel:
                 "total": StateTensor(shape=(), dtype=torch.float64),
                 "count": StateTensor(shape=(), dtype=torch.int64),
                 "utterance_first": StateTensor(shape=(), dtype=torch.int64),
+                "endpoint_silence_ms": StateTensor(shape=(), dtype=torch.int64, initial=DEFAULT_SILENCE_MS),
+                "heard_until": StateTensor(shape=(), dtype=torch.int64),
                 "canary": StateTensor(shape=(3, 5), dtype=torch.float32, initial=7.0),
             },
         )
@@ -131,11 +141,17 @@ class AccumulatorModel:
         total = float(state["total"][slot]) + float(samples.sum())
         count = int(state["count"][slot]) + samples.numel()
         first = int(state["utterance_first"][slot])
-        word = Word(text=f"{count}:{round(total * UNIT)}", start_s=first / 16_000, end_s=count / 16_000, confidence=1.0)
+        if row.start and row.endpoint_silence_ms is not None:
+            state["endpoint_silence_ms"][slot] = row.endpoint_silence_ms
+        silence_ms = int(state["endpoint_silence_ms"][slot])
+        asked = "" if silence_ms == DEFAULT_SILENCE_MS else f"@{silence_ms}"
+        word = Word(
+            text=f"{count}:{round(total * UNIT)}{asked}", start_s=first / 16_000, end_s=count / 16_000, confidence=1.0
+        )
         ended: UtteranceEnd | None = None
         if row.flush:
             ended = UtteranceEnd.END if row.end else UtteranceEnd.FINALIZE
-        elif samples.numel() and float(samples[-1]) == ENDPOINT:
+        elif samples.numel() and float(samples[-1]) == ENDPOINT and silence_ms:
             ended = UtteranceEnd.ENDPOINT
         if not row.flush:
             state["total"][slot] = total
@@ -143,13 +159,30 @@ class AccumulatorModel:
         if ended is not None:
             state["utterance_first"][slot] = count
         words = (word,) if count > first else ()
+        position = count - samples.numel()
+        heard = [at for at in samples.nonzero()[:, 0].tolist() if position + at >= first]
+        until = position + heard[-1] + 1 if heard else int(state["heard_until"][slot])
+        is_pause = count - until >= PAUSE_SAMPLES and until > first
+        if not row.flush:
+            state["heard_until"][slot] = until
         return LiveOutput(
             encoded_samples=count,
             committed=() if ended else words,
             draft=(),
-            ended=EndedUtterance(cause=ended, first_sample=first, end_sample=count, words=words) if ended else None,
+            ended=None
+            if ended is None
+            else EndedUtterance(
+                cause=ended,
+                first_sample=first,
+                end_sample=count,
+                words=words,
+                tail_samples=count - until if is_pause else 0,
+            ),
             keep_from_sample=count if ended else first,
-            is_speech=True,
+            is_speech=bool(heard),
+            speech_from_sample=position + heard[0] if heard else None,
+            speech_until_sample=position + heard[-1] + 1 if heard else None,
+            likely=AudioRange(first_sample=first, end_sample=until) if is_pause and ended is None else None,
         )
 
 
@@ -176,8 +209,10 @@ class SumModel:
         for samples in audio:
             pause()
             if (samples == np.float32(SLOW)).any():
-                time.sleep(0.2)
-            if (samples == np.float32(POISON)).any():
+                for _ in range(20):
+                    time.sleep(0.01)
+                    pause()
+            if (samples == np.float32(POISON)).any() or (samples == np.float32(DUD)).any():
                 raise RuntimeError("poison")
             if (samples == np.float32(MUTE)).any():
                 outputs.append(FinalOutput(words=()))

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from server.batching.sample_queue import PortionKind
+from server.batching.sequence_batcher import SequenceBatcher, SequenceBatcherConfig
 from server.effects import RowCompleted, SequenceEffect, SequenceEnded, SequenceLost
 from server.errors import IdleTimeout, InstanceFailed, MoorageError, StepFailed
 from server.events import CloseCause
 from server.ids import InstanceIndex, SequenceId, SlotIndex
 from server.plan import BatchFailure, BatchPlan, BatchResult, BatchRow, Chunk, Samples
-from server.sample_queue import PortionKind
-from server.sequence_batcher import SequenceBatcher, SequenceBatcherConfig
 from tests.support.accumulator import AccumulatorModel, SoloRow, solo_rows
 
 Place = tuple[InstanceIndex, SlotIndex]
@@ -44,6 +44,8 @@ class Run:
     """(samples sent in all, when) after each offer."""
     mark_arrivals: list[int] = field(default_factory=list)
     alive_at_ns: int = 0
+    is_expired: bool = False
+    """The batcher ended it, because it was idle for too long."""
 
     @property
     def is_closed(self) -> bool:
@@ -190,20 +192,22 @@ class Bench:
         self.models[instance] = AccumulatorModel(self.config.slots)
         self.lost.remove(instance)
 
-    def expire(self) -> list[SequenceEffect]:
-        """Expire; exactly the sequences that have been idle long enough, oldest first."""
+    def expire(self) -> list[SequenceId]:
+        """Expire; exactly the sequences that have been idle long enough get an END of the batcher's own."""
         limit_ns = self.config.idle_timeout_ns
         idle = [run for run in self.live.values() if not run.in_flight and not self.is_able(run)]
         due = [run for run in idle if limit_ns and run.alive_at_ns + limit_ns <= self.now_ns]
         deadline_ns = self.batcher.next_deadline_ns()
-        effects = self.batcher.expire(self.now_ns)
-        assert {_name(effect) for effect in effects} == {run.name for run in due}
-        assert not effects or (deadline_ns is not None and deadline_ns <= self.now_ns)
-        for effect in effects:
-            assert isinstance(effect, SequenceLost)
-            assert isinstance(effect.error, IdleTimeout)
-            self._terminal(self.live[effect.sequence_id], effect)
-        return effects
+        expired = self.batcher.expire(self.now_ns)
+        assert set(expired) == {run.name for run in due}
+        assert not expired or (deadline_ns is not None and deadline_ns <= self.now_ns)
+        for name in expired:
+            run = self.live[name]
+            run.is_expired = True
+            run.marks.append((len(run.sent), PortionKind.END))
+            run.mark_arrivals.append(self.now_ns)
+            self._line_up(run)
+        return expired
 
     # What must be true
 
@@ -391,8 +395,12 @@ class Bench:
         self._line_up(run)
         if row.end:
             ended = next(effects)
-            assert isinstance(ended, SequenceEnded)
-            assert ended.cause is CloseCause.END
+            if run.is_expired:
+                assert isinstance(ended, SequenceLost)
+                assert isinstance(ended.error, IdleTimeout)
+            else:
+                assert isinstance(ended, SequenceEnded)
+                assert ended.cause is CloseCause.END
             assert run.n_completed == len(self.rows(run)), "ended before everything was answered"
             self._terminal(run, ended)
 

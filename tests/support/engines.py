@@ -8,14 +8,14 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 
 from server.clock import Clock, SystemClock
-from server.engine import Engine
-from server.engine_config import EngineConfig, FinalSettings, LiveSettings
+from server.engine.engine import Engine
+from server.engine.engine_config import EngineConfig, FinalSettings, LiveSettings
+from server.engine.sequence_handle import SequenceHandle
 from server.errors import CapacityExceeded
 from server.events import Event, Partial, SequenceClosed, SequenceFailed, UtteranceFinal
 from server.ids import SequenceId
-from server.orders import ModelSource
-from server.sequence_handle import SequenceHandle
-from server.worker import WorkerKind
+from server.workers.orders import ModelSource
+from server.workers.worker import WorkerKind
 from tests.support.accumulator_model import LOOKAHEAD_SAMPLES, TICK_SAMPLES, exact_audio, summary
 
 ACCUMULATOR = ModelSource(name="accumulator", factory="tests.support.accumulator_model:make_live")

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from server.dynamic_batcher import DynamicBatcher, DynamicBatcherConfig
+from server.batching.dynamic_batcher import DynamicBatcher, DynamicBatcherConfig
+from server.batching.sequence_batcher import SequenceBatcher, SequenceBatcherConfig
 from server.ids import RequestId, SequenceId
 from server.plan import BatchPlan, BatchResult, Chunk, Request, RowResult, Samples
-from server.sequence_batcher import SequenceBatcher, SequenceBatcherConfig
 
 TICK = 10
 LOOKAHEAD = 3

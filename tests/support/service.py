@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,9 +12,9 @@ from websockets.exceptions import ConnectionClosed
 
 from server.app import Service
 from server.clock import SystemClock
-from server.config import MoorageConfig, ServerConfig
-from server.engine import Engine
-from server.engine_config import EngineConfig
+from server.configuration.config import MoorageConfig, ServerConfig
+from server.engine.engine import Engine
+from server.engine.engine_config import EngineConfig
 from server.wire.messages import ModelCards
 from tests.support.engines import live_only
 from tests.support.wire import FINAL, LIVE
@@ -23,9 +23,11 @@ Sent = bytes | str
 
 
 @asynccontextmanager
-async def serving(engine: EngineConfig | None = None, **server: Any) -> AsyncIterator[Service]:
-    """A started service on a free port. ``server`` are fields of its section."""
-    config = MoorageConfig(server=ServerConfig(port=0, **server))
+async def serving(
+    engine: EngineConfig | None = None, sections: Mapping[str, Any] | None = None, **server: Any
+) -> AsyncIterator[Service]:
+    """A started service on a free port. ``server`` are fields of its section; ``sections`` are others, whole."""
+    config = MoorageConfig(server=ServerConfig(port=0, **server), **(sections or {}))
     engine = engine or live_only()
     cards = ModelCards(live=LIVE, final=FINAL if engine.final else None)
     service = Service(config, Engine(engine, SystemClock()), cards)
@@ -104,9 +106,12 @@ class Client:
         return self.heard
 
 
-def address(service: Service, query: str = "") -> str:
-    """Of the websocket."""
-    return f"ws://127.0.0.1:{service.gateway.port}/v1/listen{'?' if query else ''}{query}"
+def address(service: Service, query: str = "", *, encoding: str = "linear16") -> str:
+    """Of the websocket. The encoding is declared unless it is empty or the query has one."""
+    parts = [query] if query else []
+    if encoding and "encoding=" not in query:
+        parts.insert(0, f"encoding={encoding}")
+    return f"ws://127.0.0.1:{service.gateway.port}/v1/listen?{'&'.join(parts)}"
 
 
 @asynccontextmanager

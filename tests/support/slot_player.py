@@ -16,6 +16,8 @@ class Played:
     """One sequence in a slot."""
 
     audio: Samples
+    endpoint_silence_ms: int | None = None
+    """What it asks for at START."""
     position: int = 0
     """Samples that have been taken in by whole ticks."""
     started: bool = False
@@ -42,9 +44,9 @@ class SlotPlayer:
         self.sequences: dict[int, Played] = {}
         self.counters: dict[str, int] = {}
 
-    def open(self, slot: int, audio: Samples) -> Played:
+    def open(self, slot: int, audio: Samples, endpoint_silence_ms: int | None = None) -> Played:
         """A new sequence takes the slot."""
-        self.sequences[slot] = Played(audio.astype(np.float32))
+        self.sequences[slot] = Played(audio.astype(np.float32), endpoint_silence_ms)
         return self.sequences[slot]
 
     def tick_end(self, slot: int) -> int:
@@ -80,7 +82,15 @@ class SlotPlayer:
         if start:
             for name, tensor in self.model.spec.state.items():
                 self.state[name][slot] = tensor.initial
-        return StepRow(slot=slot, start=start, flush=flush, end=end, first_sample=played.position, audio=audio)
+        return StepRow(
+            slot=slot,
+            start=start,
+            flush=flush,
+            end=end,
+            first_sample=played.position,
+            audio=audio,
+            endpoint_silence_ms=played.endpoint_silence_ms if start else None,
+        )
 
     def has_tick(self, slot: int) -> bool:
         """Whether the slot's audio completes another tick."""

@@ -1,6 +1,6 @@
 """Snapshots with a number of its own in every place, so that a mix-up shows."""
 
-from server.stats import EngineStats, HistogramSnapshot, ModelStats, StepStats
+from server.figures.stats import DelayStats, EngineStats, HistogramSnapshot, ModelStats, StepStats
 
 
 def histogram(*counts: int, total: float) -> HistogramSnapshot:
@@ -18,6 +18,7 @@ def steps(offset: int, **counters: int) -> StepStats:
         failures=offset + 8,
         row_failures=offset + 9,
         counters=counters,
+        busy_s={0: offset + 0.25, 1: offset + 0.75},
     )
 
 
@@ -36,7 +37,7 @@ def model(role: str, name: str, **changes: object) -> ModelStats:
     return ModelStats(role=role, name=name, **(fields | changes))  # type: ignore[arg-type]  # checked when it is made
 
 
-def engine_stats(*, is_ready: bool = True, has_final: bool = True) -> EngineStats:
+def engine_stats(*, is_ready: bool = True, has_final: bool = True, is_loaded: bool = True) -> EngineStats:
     """An engine with a live model of two instances, one of them down, and perhaps a final model."""
     live = model(
         "live",
@@ -48,9 +49,12 @@ def engine_stats(*, is_ready: bool = True, has_final: bool = True) -> EngineStat
         slots=4,
         slot_bytes=100,
         streams=5,
+        precision="bfloat16",
+        tick_s=0.24,
     )
     return EngineStats(
         is_ready=is_ready,
+        is_loaded=is_loaded,
         models=(live, model("final", "sum")) if has_final else (live,),
         live=steps(10, encoder_frames=11, decoder_passes=12, decoder_positions=13),
         final=steps(100, decoder_passes=112) if has_final else None,
@@ -66,4 +70,12 @@ def engine_stats(*, is_ready: bool = True, has_final: bool = True) -> EngineStat
         finals_waiting=28,
         finals_replaced={"queue_full": 29},
         stale_results=30,
+        delays=DelayStats(
+            lag_s=histogram(41, 42, total=40.5),
+            max_lag_s=43.5,
+            word_shown_s=histogram(44, 45, total=46.5),
+            word_committed_s=histogram(47, 48, total=49.5),
+            final_s={"endpoint": histogram(50, 51, total=52.5), "finalize": histogram(53, 54, total=55.5)},
+        ),
+        early_finals={"used": 56, "wasted": 57},
     )

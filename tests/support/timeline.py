@@ -13,11 +13,11 @@ lines of comment (``# …``) are ignored. Sequences are words, instances numbers
 
 from collections.abc import Callable
 
+from server.batching.sequence_batcher import SequenceBatcherConfig
 from server.effects import RowCompleted, SequenceEffect, SequenceEnded
 from server.errors import MoorageError
 from server.ids import SequenceId
 from server.plan import BatchPlan, BatchRow
-from server.sequence_batcher import SequenceBatcherConfig
 from tests.support.bench import Bench
 
 _FLAGS = ("start", "flush", "end")
@@ -119,7 +119,7 @@ _VERBS: dict[str, Callable[[Bench, list[str]], str]] = {
     "deadline": _deadline,
     "touch": lambda bench, arguments: bench.touch(arguments[0]),
     "cancel": lambda bench, arguments: _effects(bench.cancel(arguments[0])),
-    "expire": lambda bench, _: _effects(bench.expire()),
+    "expire": lambda bench, _: ", ".join(bench.expire()) or "-",
     "plan": _plan,
     "commit": _commit,
     "lose": lambda bench, arguments: _effects(bench.lose(int(arguments[0]))),

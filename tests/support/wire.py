@@ -4,31 +4,30 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from asr_model.transcript import UtteranceEnd, Word
-from server.events import CloseCause, Event, Partial, SequenceClosed, StepInfo, UtteranceFinal
+from server.events import CloseCause, Event, Partial, SequenceClosed, SpeechStarted, StepInfo, UtteranceFinal
 from server.ids import InstanceIndex, SequenceId, SlotIndex
 from server.plan import Samples
 from server.wire.messages import Identity, ModelCard, ModelCards
-from server.wire.query import SessionOptions
-from server.wire.session import Close, Command, Outgoing, SendAudio, Session, Text
+from server.wire.query import parse_query
+from server.wire.session import Outgoing, Session, SessionLimits, Text
 
 SEQUENCE = SequenceId("5e9")
 LIVE = ModelCard(name="accumulator", version="1", arch="sum")
 FINAL = ModelCard(name="sum", version="1", arch="sum")
 IDENTITY = Identity(
     request_id="req",
-    sequence_id=SEQUENCE,
+    sequence_ids=(SEQUENCE, "5e9-1", "5e9-2"),
     created="2026-01-02T03:04:05.678Z",
     models=ModelCards(live=LIVE, final=FINAL),
 )
 STEP = StepInfo(instance=InstanceIndex(1), slot=SlotIndex(2), batch_size=3, queue_ms=4.5, step_ms=6.25)
 
 
-def make_session(**options: object) -> Session:
-    """An open session; interim results are on unless said otherwise."""
-    return Session(SessionOptions(**{"interim_results": True, **options}), IDENTITY)  # type: ignore[arg-type]
+def make_session(query: str = "", **limits: Any) -> Session:
+    """An open session; interim results are on unless the query says otherwise. ``limits`` are those of the session."""
+    options = parse_query(query if "interim_results" in query else f"interim_results=true&{query}")
+    return Session(options, IDENTITY, SessionLimits(**limits))
 
 
 def said(text: str, start_s: float = 0.0) -> tuple[Word, ...]:
@@ -69,6 +68,11 @@ def final(
     )
 
 
+def speech_started(at_s: float) -> SpeechStarted:
+    """A SpeechStarted."""
+    return SpeechStarted(sequence_id=SEQUENCE, at_s=at_s)
+
+
 def closed(cause: CloseCause = CloseCause.END) -> SequenceClosed:
     """A SequenceClosed."""
     return SequenceClosed(sequence_id=SEQUENCE, cause=cause, audio_s=0.0)
@@ -79,22 +83,11 @@ def messages(outgoing: Sequence[Outgoing]) -> list[Any]:
     return [json.loads(each.text) if isinstance(each, Text) else each for each in outgoing]
 
 
-def tell(session: Session, *events: Event) -> list[Any]:
-    """What the client hears of the events."""
-    return [message for event in events for message in messages(session.translate(event))]
-
-
-def audio_of(commands: Sequence[Command]) -> Samples:
-    """All samples that are passed on."""
-    parts = [command.samples for command in commands if isinstance(command, SendAudio)]
-    return np.concatenate([np.zeros(0, dtype=np.float32), *parts])
+def tell(session: Session, *events: Event, channel: int = 0) -> list[Any]:
+    """What the client hears of the events of a channel."""
+    return [message for event in events for message in messages(session.translate(event, channel))]
 
 
 def linear16(samples: Samples) -> bytes:
     """Samples that are multiples of 1/32768, as a client sends them."""
     return (samples * 32768).astype("<i2").tobytes()
-
-
-def is_close(message: object, code: int) -> bool:
-    """Whether that is a Close with the code."""
-    return isinstance(message, Close) and message.code == code

@@ -2,8 +2,8 @@
 
 import asyncio
 
-from server.orders import Load, ModelSource
-from server.worker import ProcessChannel, Worker, WorkerKind, shared_cells
+from server.workers.orders import Load, ModelSource
+from server.workers.worker import ProcessChannel, Worker, WorkerKind, shared_cells
 
 
 async def main() -> None:

@@ -1,0 +1,1 @@
+"""``moorage mic``: a microphone to a service."""

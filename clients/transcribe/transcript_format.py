@@ -1,0 +1,94 @@
+"""Transcripts as text, JSON and subtitles (SubRip, WebVTT). Pure."""
+
+import json
+from collections.abc import Sequence
+from enum import Enum
+from pathlib import Path
+
+from clients.transcribe.subtitles import Cue, TimedWord, subtitles
+from clients.transcribe.transcript import FileRecord
+
+
+class Format(Enum):
+    """How a transcript is written; the value is the ending of its file too."""
+
+    TXT = "txt"
+    JSON = "json"
+    SRT = "srt"
+    VTT = "vtt"
+
+    @property
+    def joins_files(self) -> bool:
+        """Whether the transcripts of several files can stand in one."""
+        return self in (Format.TXT, Format.JSON)
+
+
+def format_named(path: Path | None) -> Format:
+    """The format that a file's ending asks for; plain text where it asks for none."""
+    ending = path.suffix.removeprefix(".").lower() if path else ""
+    return Format(ending) if ending in {form.value for form in Format} else Format.TXT
+
+
+def file_text(record: FileRecord, form: Format) -> str:
+    """What is written of one file; lines end with a line feed, and nothing said is an empty but valid file."""
+    match form:
+        case Format.TXT:
+            return "".join(f"{segment['text']}\n" for segment in record["segments"] if segment["text"])
+        case Format.JSON:
+            return json.dumps(record, ensure_ascii=False, indent=2) + "\n"
+        case Format.SRT:
+            return srt(subtitles(spoken_words(record)))
+        case Format.VTT:
+            return vtt(subtitles(spoken_words(record)))
+
+
+def joined_line(record: FileRecord) -> str:
+    """One of several files in a common text: its name, a tab, its text, a line feed."""
+    return f"{record['file']}\t{record['text']}\n"
+
+
+def joined_json(records: Sequence[FileRecord]) -> str:
+    """All files as one array."""
+    return json.dumps(records, ensure_ascii=False, indent=2) + "\n"
+
+
+def spoken_words(record: FileRecord) -> list[TimedWord]:
+    """The words of the final text."""
+    return [
+        TimedWord(text=text, start_ms=round(word["start"] * 1000), end_ms=round(word["end"] * 1000))
+        for segment in record["segments"]
+        for word in segment["words"]
+        for text in word["word"].split()
+    ]
+
+
+def srt(cues: Sequence[Cue]) -> str:
+    """SubRip. It knows no escapes: an arrow among the words, which would be taken for times, becomes a sign."""
+    blocks = (
+        f"{number}\n{_clock(cue.start_ms, ',')} --> {_clock(cue.end_ms, ',')}\n"
+        + "".join(f"{line.replace('-->', '→')}\n" for line in cue.lines)
+        for number, cue in enumerate(cues, 1)
+    )
+    return "\n".join(blocks)
+
+
+def vtt(cues: Sequence[Cue]) -> str:
+    """WebVTT."""
+    blocks = (
+        f"\n{_clock(cue.start_ms, '.')} --> {_clock(cue.end_ms, '.')}\n"
+        + "".join(f"{_escaped(line)}\n" for line in cue.lines)
+        for cue in cues
+    )
+    return "WEBVTT\n" + "".join(blocks)
+
+
+def _clock(time_ms: int, separator: str) -> str:
+    """HH:MM:SS,mmm; hours go on beyond 99."""
+    seconds, ms = divmod(time_ms, 1000)
+    minutes, seconds = divmod(seconds, 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours:02}:{minutes:02}:{seconds:02}{separator}{ms:03}"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

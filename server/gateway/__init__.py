@@ -1,0 +1,1 @@
+"""The port: sockets, handshakes, open connections, plain pages."""

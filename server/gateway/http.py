@@ -1,0 +1,183 @@
+"""Plain GETs on the service's port, as pure functions: a path and the state of the service in, a response out."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from http import HTTPStatus
+from typing import Final
+
+from server.errors import CapacityExceeded, KeyLimit, MoorageError, OriginRefused, PeerError, Unauthorized
+from server.figures.stats import EngineStats, ModelStats
+from server.wire.close_codes import public_message
+from server.wire.query import BadQuery
+
+LISTEN_PATH: Final = "/v1/listen"
+TEXT: Final = "text/plain; charset=utf-8"
+JSON: Final = "application/json"
+METRICS_TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
+RETRY_AFTER_S: Final = 1
+MAX_HEADER_CHARS: Final = 500
+OPEN_PATHS: Final = frozenset({"/", "/healthz", "/readyz"})
+"""Shown to everybody: load balancers have no keys, and there is nothing in them."""
+
+REFUSAL_STATUS: Final[Mapping[type[MoorageError], HTTPStatus]] = {
+    PeerError: HTTPStatus.BAD_REQUEST,
+    Unauthorized: HTTPStatus.UNAUTHORIZED,
+    OriginRefused: HTTPStatus.FORBIDDEN,
+    KeyLimit: HTTPStatus.TOO_MANY_REQUESTS,
+    MoorageError: HTTPStatus.SERVICE_UNAVAILABLE,
+}
+"""By the nearest class."""
+REFUSAL_CODES: Final[Mapping[type[MoorageError], str]] = {
+    Unauthorized: "INVALID_AUTH",
+    KeyLimit: "TOO_MANY_REQUESTS",
+}
+"""Where clients of this wire look for a word of Deepgram's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """A response."""
+
+    status: HTTPStatus
+    body: bytes
+    content_type: str = TEXT
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """What the routes show."""
+
+    stats: Callable[[], EngineStats]
+    metrics: Callable[[], bytes]
+    """The Prometheus page."""
+    version: str
+    is_draining: Callable[[], bool] = lambda: False
+    """Whether new streams are refused because the service is about to stop."""
+
+
+def respond(method: str, path: str, site: Site) -> Reply:
+    """The response to a request that is not for the websocket. ``path`` is without its query."""
+    reply = _whole(method, path, site)
+    if method != "HEAD":
+        return reply
+    return replace(reply, body=b"", headers={**reply.headers, "Content-Length": str(len(reply.body))})
+
+
+def refusal(error: MoorageError, *, request_id: str) -> Reply:
+    """The answer to a refused request, with the status of ``REFUSAL_STATUS``."""
+    message = public_message(error)
+    code = REFUSAL_CODES.get(type(error), error.code)
+    body: dict[str, str | None] = {"err_code": code, "err_msg": message, "request_id": request_id}
+    headers = {"dg-error": _header_text(message), "dg-request-id": request_id}
+    status = next(REFUSAL_STATUS[kind] for kind in type(error).__mro__ if kind in REFUSAL_STATUS)
+    if isinstance(error, BadQuery):
+        body |= {"parameter": error.parameter, "value": error.value, "allowed": error.allowed}
+    if status is HTTPStatus.UNAUTHORIZED:
+        headers["WWW-Authenticate"] = "Token"
+    if status in (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE):
+        hint_s = error.retry_after_s if isinstance(error, CapacityExceeded | KeyLimit) else RETRY_AFTER_S
+        headers["Retry-After"] = str(hint_s)
+    return _json(status, body, headers)
+
+
+def _whole(method: str, path: str, site: Site) -> Reply:
+    route = ROUTES.get(path)
+    if route is None:
+        known = ", ".join((*ROUTES, LISTEN_PATH))
+        return Reply(status=HTTPStatus.NOT_FOUND, body=f"not found; known paths: {known}\n".encode())
+    if method not in ("GET", "HEAD"):
+        return Reply(status=HTTPStatus.METHOD_NOT_ALLOWED, body=b"only GET and HEAD\n", headers={"Allow": "GET, HEAD"})
+    return route(site)
+
+
+def _index(site: Site) -> Reply:
+    lines = (
+        f"Moorage {site.version}: streaming speech recognition.",
+        "",
+        f"{LISTEN_PATH}  websocket: binary linear16 audio in, JSON results out (Deepgram's live protocol)",
+        "/v1/models  what is loaded",
+        "/healthz    200 while the service runs",
+        "/readyz     200 while it takes new sequences",
+        "/metrics    Prometheus",
+        "",
+    )
+    return Reply(status=HTTPStatus.OK, body="\n".join(lines).encode())
+
+
+def _healthz(site: Site) -> Reply:
+    return Reply(status=HTTPStatus.OK, body=b"ok\n")
+
+
+def _readyz(site: Site) -> Reply:
+    stats = site.stats()
+    reasons = _reasons(stats, is_draining=site.is_draining())
+    is_ready = not reasons
+    missing = {model.role: model.instances - model.instances_ready for model in stats.models}
+    body = {
+        "ready": is_ready,
+        "reasons": reasons,
+        "degraded": is_ready and any(missing.values()),
+        "models": {model.role: f"{model.instances_ready}/{model.instances} instances ready" for model in stats.models},
+    }
+    return _json(HTTPStatus.OK if is_ready else HTTPStatus.SERVICE_UNAVAILABLE, body)
+
+
+def _reasons(stats: EngineStats, *, is_draining: bool) -> list[str]:
+    """Why no sequence is taken. A final model that is down is none: the live text is the final text then."""
+    if is_draining:
+        return ["draining: the service is about to stop"]
+    if stats.is_ready:
+        return []
+    return ["live model down: its instances are being replaced" if stats.is_loaded else "loading models"]
+
+
+def _metrics(site: Site) -> Reply:
+    return Reply(status=HTTPStatus.OK, body=site.metrics(), content_type=METRICS_TEXT)
+
+
+def _models(site: Site) -> Reply:
+    stats = site.stats()
+    return _json(HTTPStatus.OK, {"models": [_model(model, stats) for model in stats.models]})
+
+
+def _model(model: ModelStats, stats: EngineStats) -> dict[str, str | float | None]:
+    is_stateful = model.scheduler == "sequence"
+    return {
+        "role": model.role,
+        "name": model.name,
+        "scheduler": model.scheduler,
+        "device": model.device,
+        "precision": model.precision,
+        "tick_ms": round(model.tick_s * 1000, 3) if is_stateful else None,
+        "instances": model.instances,
+        "instances_ready": model.instances_ready,
+        "slots": model.slots,
+        "slots_total": stats.slots_total if is_stateful else 0,
+        "slots_used": stats.slots_used if is_stateful else 0,
+        "slots_quarantined": stats.slots_quarantined if is_stateful else 0,
+        "slot_bytes": model.slot_bytes,
+        "streams": model.streams,
+    }
+
+
+def _header_text(text: str) -> str:
+    """Printable ASCII alone: what a client wrote must not end a header and start another."""
+    return "".join(mark if " " <= mark <= "~" else "?" for mark in text)[:MAX_HEADER_CHARS]
+
+
+def _json(status: HTTPStatus, body: Mapping[str, object], headers: Mapping[str, str] | None = None) -> Reply:
+    text = json.dumps(body, ensure_ascii=False) + "\n"
+    return Reply(status=status, body=text.encode(errors="replace"), content_type=JSON, headers=headers or {})
+
+
+ROUTES: Final[Mapping[str, Callable[[Site], Reply]]] = {
+    "/": _index,
+    "/healthz": _healthz,
+    "/readyz": _readyz,
+    "/metrics": _metrics,
+    "/v1/models": _models,
+}
+PROTECTED_PATHS: Final = frozenset(ROUTES) - OPEN_PATHS
+"""Shown only to clients with a key, where there are keys."""

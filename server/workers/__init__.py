@@ -1,0 +1,1 @@
+"""Processes and threads that hold loaded models, and what runs inside them."""

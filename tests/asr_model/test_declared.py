@@ -1,0 +1,64 @@
+"""What is said of models that are not loaded is what they say once they are."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from asr_model.declared import DECLARED, check_options
+from asr_model.registry import FACTORIES, build_model
+
+CPU = torch.device("cpu")
+
+
+def test_the_models_are_those_of_the_registry() -> None:
+    assert set(DECLARED) == set(FACTORIES)
+
+
+@pytest.mark.parametrize("name", DECLARED)
+def test_the_scheduler_is_the_models_own(name: str) -> None:
+    assert build_model(name, {}, CPU).spec.scheduler.value == DECLARED[name].scheduler
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("moonshine-live", {"nonsense": 1}),
+        ("moonshine-live", {"agree": 99}),
+        ("moonshine-live", {"endpoints": 1}),
+        ("moonshine-base", {"nonsense": 1}),
+        ("moonshine-base", {"dtype": "int4"}),
+        ("moonshine-base", {"weights": 3}),
+        ("light-lstm", {"nonsense": 1}),
+    ],
+)
+def test_what_is_refused_here_is_refused_by_the_model_in_the_same_words(name: str, options: dict[str, object]) -> None:
+    with pytest.raises(ValueError) as early:
+        check_options(name, options)
+    with pytest.raises(ValueError) as late:
+        build_model(name, options, CPU)
+    assert str(early.value) == str(late.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("moonshine-live", {"agree": 3, "weights": "/nowhere"}),
+        ("moonshine-base", {"dtype": "bf16", "weights": "/nowhere"}),
+        ("light-lstm", {}),
+    ],
+)
+def test_good_options_pass_without_their_files(name: str, options: dict[str, object]) -> None:
+    check_options(name, options)
+
+
+def test_checking_needs_no_torch() -> None:
+    program = (
+        "import sys; from asr_model.declared import DECLARED, check_options\n"
+        "for name in DECLARED: check_options(name, {})\n"
+        "print('torch' in sys.modules)"
+    )
+    assert (
+        subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout == "False\n"
+    )

@@ -1,0 +1,1 @@
+"""SDKs of others, as their users run them, against this service. Collected where the SDK is installed."""
