@@ -33,7 +33,7 @@ class UtteranceEnd(Enum):
     END = "end"
     """The sequence ended."""
     STALL = "stall"
-    """The decoder would not go on although speech did."""
+    """The decoder would not go on although speech did. The live model reads on instead; others may not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,6 +28,15 @@ BUSY = frozenset({429, 503})
 """Statuses of a refusal that says nothing against the client: later it may be taken."""
 
 
+def is_websocket_address(url: str) -> bool:
+    """Whether it is ``ws://`` or ``wss://`` with a host, and a port that there can be, if it has one."""
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("ws", "wss") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # brackets or port
+        return False
+
+
 class ConnectionFailed(MoorageError):
     """No connection, a refusal, or a connection that ended before everything was answered."""
 
@@ -107,9 +116,9 @@ class ListenOptions:
         Raises:
             ConnectionFailed: It is no websocket address.
         """
-        parts = urlsplit(url)
-        if parts.scheme not in ("ws", "wss") or not parts.netloc:
+        if not is_websocket_address(url):
             raise ConnectionFailed(f"{url}: is no websocket address such as ws://127.0.0.1:8765")
+        parts = urlsplit(url)
         query = {
             "encoding": "linear16",
             "sample_rate": str(self.sample_rate),

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 import typer
 
-from clients.connection import KEY_REFUSED, LOOPBACK, Access, ConnectionFailed, Refused
+from clients.connection import KEY_REFUSED, LOOPBACK, Access, ConnectionFailed, Refused, is_websocket_address
 from server.errors import BadParameter
 
 DEFAULT_URL = "ws://127.0.0.1:8765"
@@ -35,8 +35,10 @@ def access_of(url: str, key: str | None, ca: Path | None) -> Access:
     """The options as one, checked before anything starts.
 
     Raises:
-        typer.BadParameter: The key or the file of authorities cannot be used.
+        typer.BadParameter: The address is no websocket's, or the key or the file of authorities cannot be used.
     """
+    if not is_websocket_address(url):
+        raise typer.BadParameter(f"--url: given {url!r}, allowed: ws:// or wss://, then a host, as in {DEFAULT_URL}")
     access = Access(key=key or None, ca_file=ca)
     try:
         access.headers()

@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from server.errors import MoorageError
 from server.ids import InstanceIndex, RequestId, SequenceId, SlotIndex
 
 Samples = NDArray[np.float32]
@@ -54,6 +55,8 @@ class Chunk:
     """After these samples, flush: end the utterance, go on with the sequence."""
     end: bool = False
     """After these samples, flush and end the sequence."""
+    parting: MoorageError | None = None
+    """Why it is ended, if not because its caller is done (with END): its terminal effect then is that error."""
     options: SequenceOptions | None = None
     """Only with ``start``; None: nothing was asked."""
 

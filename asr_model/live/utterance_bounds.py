@@ -21,8 +21,8 @@ LOUD_DB, STANDS_OUT_DB = 15.0, 6.0
 """Sound within so much of the utterance's mean level, and so much above the background, belongs to the word before."""
 LONGEST_TAIL_FRAMES = 20
 """A word sounds on for at most so long (0.48 s) after its last frame of speech."""
-SILENCE_TAIL_FRAMES = 6
-"""Silence (0.14 s) that stays with the utterance that it ends."""
+SILENCE_TAIL_FRAMES = 10
+"""Silence (0.24 s) that stays with the utterance that it ends."""
 STALL_SUPPRESS_TICKS, STALL_PASSAGE_TICKS = 4, 8
 """Ticks of a stall after which the end token is suppressed once, and after which it is read on afresh."""
 

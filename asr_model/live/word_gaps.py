@@ -17,7 +17,8 @@ from asr_model.moonshine.word_times import FRAME_S, READ_AFTER_START_S
 READ_LATE_FRAMES = READ_AFTER_START_S / FRAME_S
 EARLIER_FRAMES, LATER_FRAMES = 6, 4
 """How far before and after the beginning of a word the gap before it is looked for."""
-BEFORE_WORD = sound.Search(EARLIER_FRAMES + LATER_FRAMES + 1, 1)
+BEFORE_WORD = sound.Search(EARLIER_FRAMES + LATER_FRAMES + 1, 3)
+"""A gap is told from a stop within a word by its length: 0.17 s."""
 SHORTEST_FRAMES, SPAN_FRAMES = 3, 24
 """A word's last piece ends at least so many frames after the one it was read from, and within so many at the latest."""
 AFTER_WORD = sound.Search(SPAN_FRAMES, 2)
@@ -76,9 +77,10 @@ def best_gaps(slots: Tensor, opens_word: Tensor, n_before: Tensor, settings: Liv
     has_draft = state["draft_size"][slots] > 0
     begins = opens_word[tokens] & (place > 1) & (place >= n_before[:, None]) & (place < count[:, None])
     begins |= (place == count[:, None]) & has_draft[:, None]
+    before = centres.masked_fill(place > count[:, None], 0.0).cummax(1).values.roll(1, 1)
+    begins &= centres >= before  # where attention turns back, a place in the audio is none in the text
     start = (centres - READ_LATE_FRAMES).round().long()
-    earliest = torch.cat((centres.new_zeros(len(slots), 1), centres[:, :-1]), 1).ceil().long() + 1
-    low = torch.maximum(start - EARLIER_FRAMES, earliest).clamp(min=1)
+    low = torch.maximum(start - EARLIER_FRAMES, before.ceil().long() + 1).clamp(min=1)
     position, level = sound.quietest(slots, low, torch.maximum(start + LATER_FRAMES, low), BEFORE_WORD, state)
     least, chosen = level.masked_fill(~begins, torch.inf).min(1)
     depth = sound.speech_level(slots, settings.speech_probability, state) - least

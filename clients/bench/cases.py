@@ -46,7 +46,7 @@ class Effort:
     """Of a trial: streams begin, nothing is measured."""
     measure_s: float
     trials: int
-    """To find the streams that are held."""
+    """To find the streams that are held, from the first that was."""
     confirmations: int
     """Trials at what was found, between two passes of the bare loop; fewer streams as long as most of them fail."""
     light_load_s: float

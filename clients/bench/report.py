@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rich.console import Console
 from rich.table import Table
 
-from clients.bench.figures import BenchFigures, CaseFigures, MachineFigures, Spread, Trial
+from clients.bench.figures import BenchFigures, CaseFigures, MachineFigures, Spread, Trial, Usage
 
 NONE = "–"
 TARGET = 0.6
@@ -83,14 +83,15 @@ def sheets(figures: BenchFigures) -> Iterator[Sheet]:
 def remarks(case: CaseFigures) -> Iterator[str]:
     """What a reader must know of a case."""
     if case.held is None:
-        why = case.trials[-1].failure if case.trials else ""
-        yield f"{case.title}: no trial was held{': ' if why else '; fewer streams were not tried'}{why}"
-        return
+        yield f"{case.title}: no trial was held{_why_not(case)}"
     if case.is_capped:
         yield f"{case.title}: no more streams were tried; more may be held"
-    if (late := case.held.late_send) is not None and late.p99_ms > case.tick_ms / 10:
+    trial = _decisive(case)
+    if trial is None:
+        return
+    if (late := trial.late_send) is not None and late.p99_ms > case.tick_ms / 10:
         yield f"{case.title}: the load client itself was {late.p99_ms:.0f} ms late at p99, which is part of the figures"
-    if (other := case.held.usage.other_cores) > 0.1:
+    if (other := trial.usage.other_cores) > 0.1:
         yield f"{case.title}: other processes used {other:.1f} cores meanwhile: the figures are too low"
 
 
@@ -135,7 +136,7 @@ def _latencies(cases: Sequence[CaseFigures]) -> Sheet:
 def _costs(cases: Sequence[CaseFigures]) -> Sheet:
     rows = []
     for case in cases:
-        for trial in _shown(case):
+        for trial in _shown(case) or _measured(case)[-1:]:
             usage = trial.usage
             if not case.instances:
                 continue
@@ -181,6 +182,24 @@ def _held(case: CaseFigures) -> str:
 
 def _shown(case: CaseFigures) -> list[Trial]:
     return [trial for trial in (case.light_load, case.held) if trial is not None]
+
+
+def _why_not(case: CaseFigures) -> str:
+    """Why no trial was held, as far as it is known, to put behind a sentence."""
+    if case.trials and case.trials[-1].failure:
+        return f": {case.trials[-1].failure}"
+    fewest = min((trial.streams for trial in case.trials), default=0)
+    return "" if fewest == 1 else "; fewer streams were not tried: the time was used up"
+
+
+def _decisive(case: CaseFigures) -> Trial | None:
+    """The trial that the case's figure rests on: the one that was held, else the last that ran to its end."""
+    return case.held or next(reversed(_measured(case)), None)
+
+
+def _measured(case: CaseFigures) -> list[Trial]:
+    """Trials during which the machine was looked at, to the end."""
+    return [trial for trial in case.trials if trial.usage != Usage()]
 
 
 def _spread(spread: Spread | None) -> str:

@@ -32,6 +32,10 @@ WAV_SHORTFALL = re.compile(r"^\s*data : (\d+) \(should be (\d+)\)", re.MULTILINE
 WAV_OPEN_END = 0x7FFF_0000
 """Sizes from here on are what programs write that cannot seek back: the length is unknown, not wrong."""
 
+UNKNOWN_FORMAT = frozenset({1, 7})
+"""What libsndfile says of content that it cannot place: no such format, or, of an ending such as .mp3, that there is no
+file; whether there is one is checked before."""
+
 
 class _ForwardFile(soundfile.SoundFile):  # type: ignore[misc]  # soundfile has no types
     """A file that is read from its start to its end. soundfile seeks after every read of a file that can seek, and a
@@ -125,6 +129,8 @@ class AudioFile:
         try:
             return _ForwardFile(self.path)
         except soundfile.SoundFileRuntimeError as error:
+            if getattr(error, "code", None) in UNKNOWN_FORMAT:
+                raise self._bad("is no audio file: its content is of no format that is known") from error
             reason = getattr(error, "error_string", str(error)).rstrip(".")
             raise self._bad(f"is no audio file that can be read ({reason})") from error
         except TypeError as error:  # what soundfile says of the ending .raw

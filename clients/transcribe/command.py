@@ -47,12 +47,12 @@ def command(  # noqa: PLR0913  # the options of a command are its parameters
 ) -> None:
     """Transcribe files with the same engine as the service, without a server."""
     errors = Console(stderr=True, highlight=False)
-    destination = Destination(form=form or format_named(output), file=output, folder=output_dir)
     overrides: Tree = {
         "live": _given(instances=live_instances, slots=live_slots, device=device),
         "final": _given(instances=final_instances, model=final_model, device=device),
     }
     try:
+        destination = Destination(form=form or format_named(output), file=output, folder=output_dir)
         show = Show(files, destination, errors)
         loaded = sized(load_config(config, overrides=overrides), len(files))
         destination.prepare()

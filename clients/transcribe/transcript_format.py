@@ -7,6 +7,7 @@ from pathlib import Path
 
 from clients.transcribe.subtitles import Cue, TimedWord, subtitles
 from clients.transcribe.transcript import FileRecord
+from server.errors import BadParameter
 
 
 class Format(Enum):
@@ -24,9 +25,18 @@ class Format(Enum):
 
 
 def format_named(path: Path | None) -> Format:
-    """The format that a file's ending asks for; plain text where it asks for none."""
+    """The format that a file's ending asks for; plain text where there is no ending.
+
+    Raises:
+        BadParameter: An ending of no format.
+    """
     ending = path.suffix.removeprefix(".").lower() if path else ""
-    return Format(ending) if ending in {form.value for form in Format} else Format.TXT
+    if not ending:
+        return Format.TXT
+    if ending not in {form.value for form in Format}:
+        known = " ".join(f".{form.value}" for form in Format)
+        raise BadParameter(f"{path}: the ending is of no format; known: {known}, or say --format")
+    return Format(ending)
 
 
 def file_text(record: FileRecord, form: Format) -> str:

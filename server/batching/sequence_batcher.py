@@ -164,6 +164,7 @@ class SequenceBatcher:
             else:
                 sequence = self._open(chunk.sequence_id)
                 sequence.queue.push(chunk.samples, now_ns, finalize=chunk.finalize, end=chunk.end)
+                sequence.parting = chunk.parting
         except MoorageError as error:
             self._refused[error.code] += 1
             raise

@@ -14,6 +14,7 @@ from server.codec.flac_framing import FlacFrame, FlacFraming, StreamInfo
 from server.codec.messages import StreamOrder
 from server.codec.mp3_length import Trim, declared_samples
 from server.codec.mp4_boxes import BoxOrder
+from server.codec.ogg_pages import OggPages
 from server.codec.source import Closed, Source
 from server.errors import BadAudio
 from server.plan import Samples
@@ -143,7 +144,8 @@ def _use_one_thread(context: av.AudioCodecContext) -> None:
 
 
 def _container_frames(coding: str, source: Source) -> Iterator[av.AudioFrame]:
-    file = _File(source, BoxOrder() if coding == "mp4" else None)
+    watches: dict[str, type[BoxOrder | OggPages]] = {"mp4": BoxOrder, "ogg": OggPages}
+    file = _File(source, watches[coding]() if coding in watches else None)
     try:
         yield from _demuxed(coding, file, source)
     finally:
@@ -153,9 +155,9 @@ def _container_frames(coding: str, source: Source) -> Iterator[av.AudioFrame]:
 class _File:
     """What FFmpeg reads from. Its callbacks cannot raise: a fault looks like the end, and is raised afterwards."""
 
-    def __init__(self, source: Source, boxes: BoxOrder | None) -> None:
+    def __init__(self, source: Source, watch: BoxOrder | OggPages | None) -> None:
         self._source = source
-        self._boxes = boxes
+        self._watch = watch
         self._fault: BadAudio | Closed | None = None
 
     def read(self, n_bytes: int) -> bytes:
@@ -164,8 +166,8 @@ class _File:
             return b""
         try:
             data = self._source.read(n_bytes)
-            if self._boxes is not None:
-                self._boxes.check(data)
+            if self._watch is not None:
+                self._watch.check(data)
         except (BadAudio, Closed) as fault:
             self._fault = fault
             return b""

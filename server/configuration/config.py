@@ -77,7 +77,8 @@ class ServerConfig(Section):
     send_timeout_s: float = Field(default=10.0, gt=0.0, le=600.0)
     """Time for one result to leave for a client that reads slowly; after it the connection is closed."""
     write_buffer_bytes: int = Field(default=65_536, ge=1024, le=16_777_216)
-    """Results that may wait in one connection's socket buffer before sending waits for the client."""
+    """Results that may wait in one connection's socket buffer before sending waits for the client; the kernel's own
+    buffer is set to the same (Linux takes twice as much)."""
     max_queued_finals: int = Field(default=256, ge=1, le=65_536)
     """Final results of one client, pending or unread, above which its audio is not read on."""
     drain_timeout_s: float = Field(default=25.0, ge=0.0, le=86_400.0)

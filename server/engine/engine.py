@@ -161,11 +161,13 @@ class Engine:
         self._running().touch(sequence_id, self._clock.now_ns())
         self._pump_if_due()
 
-    def cancel(self, handle: SequenceHandle) -> None:
-        """For handles: the caller leaves."""
+    def cancel(self, handle: SequenceHandle, error: MoorageError | None = None) -> None:
+        """The caller leaves, or has to: ``error`` is then told and counted. What is pending is dropped."""
         if handle not in self._untold:
             return
-        if self._handles.get(handle.sequence_id) is handle and self._batcher is not None:
+        if error is not None:
+            self._fail_at_once(handle, error)
+        elif self._handles.get(handle.sequence_id) is handle and self._batcher is not None:
             self._deal(self._batcher.cancel(handle.sequence_id, self._clock.now_ns()))
             self._pump(self._clock.now_ns())
         else:  # its audio is through, only finals are pending

@@ -13,7 +13,7 @@ from server.batching.admission import check_audio
 from server.engine.delays import SequenceDelays
 from server.engine.replies import SequenceReplies
 from server.engine.sequence_finals import SequenceFinals
-from server.errors import QueueFull, SequenceAlreadyEnded
+from server.errors import MoorageError, QueueFull, SequenceAlreadyEnded
 from server.events import Event
 from server.ids import SequenceId
 from server.plan import Chunk, Samples
@@ -90,15 +90,20 @@ class SequenceHandle:
         Raises:
             SequenceAlreadyEnded: As for ``send``.
         """
-        await self._mark(finalize=True, end=False)
+        nothing = np.empty(0, dtype=np.float32)
+        await self._mark(Chunk(sequence_id=self._sequence_id, samples=nothing, finalize=True))
 
-    async def end(self) -> None:
+    async def end(self, parting: MoorageError | None = None) -> None:
         """Ends the sequence after the samples sent so far; the rest of its events comes, then the terminal one.
+
+        Args:
+            parting: Why, if not because the caller is done: the terminal event is then SequenceFailed with it.
 
         Raises:
             SequenceAlreadyEnded: As for ``send``.
         """
-        await self._mark(finalize=False, end=True)
+        nothing = np.empty(0, dtype=np.float32)
+        await self._mark(Chunk(sequence_id=self._sequence_id, samples=nothing, end=True, parting=parting))
 
     def keep_alive(self) -> None:
         """The idle clock starts anew.
@@ -146,8 +151,7 @@ class SequenceHandle:
             self._writable.clear()
             await self._writable.wait()
 
-    async def _mark(self, *, finalize: bool, end: bool) -> None:
-        chunk = Chunk(sequence_id=self._sequence_id, samples=np.empty(0, dtype=np.float32), finalize=finalize, end=end)
+    async def _mark(self, chunk: Chunk) -> None:
         async with self._sending:
             while True:
                 self._check_live()

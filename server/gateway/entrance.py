@@ -5,10 +5,12 @@ the socket is lost, however far it came: in the handshake, in the middle of audi
 """
 
 import asyncio
+import socket
 import ssl
 import uuid
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -28,7 +30,7 @@ from server.engine.engine import Engine
 from server.engine.sequence_handle import SequenceHandle
 from server.errors import CapacityExceeded, MoorageError, ServiceError, ShuttingDown
 from server.gateway.bounded_socket import BoundedSocket
-from server.gateway.http import LISTEN_PATH, PROTECTED_PATHS, Reply, Site, refusal, respond
+from server.gateway.http import LISTEN_PATH, PROTECTED_PATHS, Reply, Site, UpgradeRequired, refusal, respond
 from server.gateway.lobby import Lobby
 from server.gateway.stream_log import StreamSource, log_ended, log_opened, log_refused
 from server.ids import SequenceId
@@ -57,6 +59,8 @@ class ListenConnection(ServerConnection, BoundedSocket):
     intake: Intake | None = None
     """Set with the handles; a link closes it once there is one."""
     entrance: "Entrance"
+    send_buffer_bytes: int
+    """What the kernel may hold of what is sent; Linux takes twice as much."""
 
     @property
     def source(self) -> StreamSource:
@@ -68,6 +72,9 @@ class ListenConnection(ServerConnection, BoundedSocket):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The socket is there."""
         super().connection_made(transport)
+        with suppress(OSError):  # the peer may have left by now
+            # the kernel's own choice is megabytes: results would seem to be read long after nobody reads
+            transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self.send_buffer_bytes)
         self.entrance.receive(self)
 
     def data_received(self, data: bytes) -> None:
@@ -131,6 +138,7 @@ class Entrance:
     def make_connection(self, protocol: ServerProtocol, server: Server, **options: object) -> ListenConnection:
         connection = ListenConnection(protocol, server, **options)  # type: ignore[arg-type]  # passed on as they came
         connection.entrance = self
+        connection.send_buffer_bytes = self._parts.config.write_buffer_bytes
         connection.max_unsent_bytes = self._parts.config.write_buffer_bytes + MAX_ANSWER_BYTES
         return connection
 
@@ -146,6 +154,7 @@ class Entrance:
                     self._parts.access.check_page(credentials)
                 return _response(respond(request.method, path, self._parts.site))
             self._parts.access.check(credentials)
+            _check_upgrade(request)
             options = parse_query(query, self._model_names)
             self._check_open()
             connection.grant = self._parts.access.admit(credentials, options.sequences, self._parts.clock.now_ns())
@@ -228,6 +237,19 @@ class ServiceNotReady(ServiceError):
     """The models are not loaded, or an instance is being replaced."""
 
     code = "not_ready"
+
+
+def _check_upgrade(request: Request) -> None:
+    """Raises: UpgradeRequired: a plain GET. What else a handshake lacks, websockets says."""
+    connection, upgrade = (
+        [each.strip().lower() for value in request.headers.get_all(name) for each in value.split(",")]
+        for name in ("Connection", "Upgrade")
+    )
+    if request.method == "GET" and not ("upgrade" in connection and "websocket" in upgrade):
+        raise UpgradeRequired(
+            f"{LISTEN_PATH} is a websocket: connect with a websocket client, which sends Connection: Upgrade and "
+            "Upgrade: websocket"
+        )
 
 
 def _sequence_ids(request_id: str, sequences: int) -> list[SequenceId]:

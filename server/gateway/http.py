@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from typing import Final
 
+from server.codec.audio_format import CONTAINERS, ENCODINGS
 from server.errors import CapacityExceeded, KeyLimit, MoorageError, OriginRefused, PeerError, Unauthorized
 from server.figures.stats import EngineStats, ModelStats
 from server.wire.close_codes import public_message
@@ -20,7 +21,15 @@ MAX_HEADER_CHARS: Final = 500
 OPEN_PATHS: Final = frozenset({"/", "/healthz", "/readyz"})
 """Shown to everybody: load balancers have no keys, and there is nothing in them."""
 
+
+class UpgradeRequired(PeerError):
+    """A plain GET of the websocket's path."""
+
+    code = "upgrade_required"
+
+
 REFUSAL_STATUS: Final[Mapping[type[MoorageError], HTTPStatus]] = {
+    UpgradeRequired: HTTPStatus.UPGRADE_REQUIRED,
     PeerError: HTTPStatus.BAD_REQUEST,
     Unauthorized: HTTPStatus.UNAUTHORIZED,
     OriginRefused: HTTPStatus.FORBIDDEN,
@@ -76,6 +85,8 @@ def refusal(error: MoorageError, *, request_id: str) -> Reply:
         body |= {"parameter": error.parameter, "value": error.value, "allowed": error.allowed}
     if status is HTTPStatus.UNAUTHORIZED:
         headers["WWW-Authenticate"] = "Token"
+    if status is HTTPStatus.UPGRADE_REQUIRED:
+        headers["Upgrade"] = "websocket"
     if status in (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE):
         hint_s = error.retry_after_s if isinstance(error, CapacityExceeded | KeyLimit) else RETRY_AFTER_S
         headers["Retry-After"] = str(hint_s)
@@ -96,7 +107,9 @@ def _index(site: Site) -> Reply:
     lines = (
         f"Moorage {site.version}: streaming speech recognition.",
         "",
-        f"{LISTEN_PATH}  websocket: binary linear16 audio in, JSON results out (Deepgram's live protocol)",
+        f"{LISTEN_PATH}  websocket: audio in, JSON results out (Deepgram's live protocol)",
+        f"            encoding: {', '.join(ENCODINGS)}",
+        f"            or without it: {', '.join(CONTAINERS)}",
         "/v1/models  what is loaded",
         "/healthz    200 while the service runs",
         "/readyz     200 while it takes new sequences",

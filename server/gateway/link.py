@@ -44,8 +44,8 @@ class LinkParts:
     intake: Intake
     grant: Grant
     clock: Clock
-    cancel: Callable[[SequenceHandle], None]
-    """Leaves a sequence at once."""
+    cancel: Callable[[SequenceHandle, MoorageError | None], None]
+    """Leaves a sequence at once; with an error that is told and counted."""
     count_received: Callable[[int], None]
     """Takes the bytes of each message of audio."""
     send_timeout_s: float
@@ -95,7 +95,8 @@ class Link:
         except Exception:
             logger.exception("reading failed", extra={"sequence_id": self._parts.handles[0].sequence_id})
             self._session.fail(ServiceError("reading failed"))
-        self._leave()
+        if not self._session.is_answering:
+            self._leave()
 
     async def _take(self, message: str | bytes) -> None:
         session = self._session
@@ -125,10 +126,11 @@ class Link:
                     await handle.finalize()
             case End():
                 await self._hear(self._parts.intake.finish(), lambda: False)
-                for handle in self._parts.handles:
-                    await handle.end()
+                await self._end()
             case KeepAlive():
                 self._touch()
+            case Fail() if self._session.is_answering:
+                await self._end()
             case Fail():
                 self._leave()
 
@@ -158,13 +160,18 @@ class Link:
             wait_s -= PACE_S
             self._touch()
 
+    async def _end(self) -> None:
+        for handle in self._parts.handles:
+            with suppress(*OVER):
+                await handle.end(self._session.parting)
+
     def _touch(self) -> None:
         for handle in self._parts.handles:
             handle.keep_alive()
 
     def _leave(self) -> None:
         for handle in self._parts.handles:
-            self._parts.cancel(handle)
+            self._parts.cancel(handle, self._session.parting)
 
     # To the client
 

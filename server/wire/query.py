@@ -22,13 +22,15 @@ NEED_RATE: Final = ("mulaw", "alaw")
 class BadQuery(BadParameter):
     """A parameter or value of the query; answered before the upgrade, with status 400."""
 
-    def __init__(self, *, parameter: str, value: str | None, allowed: str, why: str = "") -> None:
-        said = "is not known" if value is None else f"is {_shown(value)}"
+    def __init__(
+        self, *, parameter: str, value: str | None, allowed: str, why: str = "", is_missing: bool = False
+    ) -> None:
+        said = "is missing" if is_missing else "is not known" if value is None else f"is {_shown(value)}"
         reason = f". {why}" if why else ""
         super().__init__(f"query parameter {parameter[:MAX_SHOWN_CHARS]} {said}; allowed: {allowed}{reason}")
         self.parameter = parameter
         self.value = value
-        """None where the parameter itself is unknown."""
+        """None where the parameter itself is unknown, or is needed and missing."""
         self.allowed = allowed
 
 
@@ -149,7 +151,8 @@ def _check_together(plain: Mapping[str, str]) -> None:
 
 
 def _needed(plain: Mapping[str, str], name: str, allowed: str, why: str) -> BadQuery:
-    return BadQuery(parameter=name, value=plain.get(name, ""), allowed=allowed, why=why)
+    value = plain.get(name)
+    return BadQuery(parameter=name, value=value, allowed=allowed, why=why, is_missing=value is None)
 
 
 def _audio_format(plain: Mapping[str, str]) -> AudioFormat:

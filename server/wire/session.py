@@ -12,7 +12,16 @@ from enum import Enum
 from typing import Final
 
 from server.codec.resampler import MODEL_RATE
-from server.errors import BadMessage, MessageTooLarge, MoorageError, SequenceAlreadyEnded, SequenceTooLong
+from server.errors import (
+    BadMessage,
+    IdleTimeout,
+    MessageTooLarge,
+    MoorageError,
+    PeerError,
+    SequenceAlreadyEnded,
+    SequenceTooLong,
+    SlowReader,
+)
 from server.events import CloseCause, Event, Partial, SequenceClosed, SequenceFailed, SpeechStarted, UtteranceFinal
 from server.wire.close_codes import NORMAL, close_code, close_reason
 from server.wire.control_messages import ControlMessage, Message, parse_control
@@ -48,7 +57,7 @@ class KeepAlive:
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """Cancel the sequences: the connection cannot go on."""
+    """End the sequences: the connection cannot go on. What was accepted is answered if ``Session.is_answering``."""
 
     error: MoorageError
 
@@ -149,6 +158,16 @@ class Session:
         """Where the session stands."""
         return self._state
 
+    @property
+    def parting(self) -> MoorageError | None:
+        """Why the sequences are ended, if not because the client is done."""
+        return self._failure or self._parting
+
+    @property
+    def is_answering(self) -> bool:
+        """Whether what was accepted before a failure is still answered: the client broke the contract, but reads."""
+        return isinstance(self._failure, PeerError) and not isinstance(self._failure, SlowReader)
+
     def receive_binary(self, data: bytes) -> list[Command]:
         """A whole message of audio; an empty one is CloseStream."""
         return self._receive(Message.AUDIO, data) if data else self._receive(Message.CLOSE_STREAM)
@@ -182,7 +201,7 @@ class Session:
         return [End()]
 
     def fail(self, error: MoorageError) -> list[Command]:
-        """The connection cannot go on; what was accepted is given up. The first error is the one that is told."""
+        """The connection cannot go on. The first error is the one that is told."""
         if self._failure is not None or self._state is State.CLOSED:
             return []
         self._state = State.FAILED
@@ -197,8 +216,9 @@ class Session:
             case SequenceClosed():
                 return self._closed(event, channel)
             case SequenceFailed():
-                return self._failed(event.error)
-        return [] if self._state is State.FAILED else self._tell(event, self._timelines[channel])
+                return self._lost(event.error, channel)
+        is_told = self._state is not State.FAILED or (self.is_answering and isinstance(event, UtteranceFinal))
+        return self._tell(event, self._timelines[channel]) if is_told else []
 
     def pending(self) -> list[Outgoing]:
         """Answers that are due at once, without an event of the engine: refusals, and replies to Configure."""
@@ -257,15 +277,24 @@ class Session:
         return [_text(message) for message in told]
 
     def _closed(self, event: SequenceClosed, channel: int) -> list[Outgoing]:
-        if self._failure is not None:
+        if self._failure is not None and not (self.is_answering and event.cause is CloseCause.END):
             return self._failed(self._failure)
         if event.cause is CloseCause.CANCELLED:
             self._state = State.CLOSED
             return self.pending()
+        return self._ended(channel)
+
+    def _lost(self, error: MoorageError, channel: int) -> list[Outgoing]:
+        """All channels are ended for the same reason, and each is answered; a failure of one ends all at once."""
+        if isinstance(error, IdleTimeout):
+            self._parting = self._parting or error
+        return self._ended(channel) if error in (self._failure, self._parting) else self._failed(error)
+
+    def _ended(self, channel: int) -> list[Outgoing]:
         self._ended_channels.add(channel)
         if len(self._ended_channels) < len(self._timelines):
             return []
-        return self._failed(self._parting) if self._parting else self._finished()
+        return self._failed(self.parting) if self.parting else self._finished()
 
     def _finished(self) -> list[Outgoing]:
         self._state = State.CLOSED

@@ -156,23 +156,3 @@ def test_finalize_anywhere_in_a_word_leaves_the_encoder_bit_equal(live: LiveMode
                 assert torch.equal(player.state[name][slot], player.state[name][undisturbed]), (name, slot)
         player.step(range(undisturbed + 1))
     assert not places
-
-
-def test_after_finalize_the_text_is_the_same_from_the_next_pause_on(
-    live: LiveModel, utterances: list[Utterance]
-) -> None:
-    pause = np.zeros(20_000, np.float32)
-    audio = np.concatenate([part for u in utterances[:3] for part in (u.audio, pause)])
-    whole = solo(live, audio)
-    second = next(e for e in whole.ended if e.first_sample > len(utterances[0].audio) and e.words)
-    rest = [joined(e.words) for e in whole.ended if e.first_sample >= second.first_sample and e.words]
-    for offset in range(0, 4000, 1300):
-        at = len(utterances[0].audio) // 2 + offset
-        player = SlotPlayer(live, 1)
-        played = player.open(0, audio)
-        while player.tick_end(0) <= at:
-            player.step([0])
-        player.step((), {0: (at, False)})
-        player.play()
-        after = [joined(e.words) for e in played.ended if e.first_sample >= second.first_sample - 8000 and e.words]
-        assert after == rest

@@ -36,9 +36,9 @@ def slot_of(tokens: list[int], centres: list[int], draft: list[int], draft_centr
 
 
 def quieten(state: State, position: int, level_db: float) -> None:
-    """A gap of 72 ms around the start of a frame."""
-    state["memory_level"][0, position - 3 : position] = level_db
-    state["memory_speech"][0, position - 3 : position] = 0.0
+    """A gap of 168 ms around the start of a frame."""
+    state["memory_level"][0, position - 5 : position + 2] = level_db
+    state["memory_speech"][0, position - 5 : position + 2] = 0.0
 
 
 WORDS, CENTRES = [10, 20, 11, 12, 21, 13], [10, 20, 100, 200, 210, 300]
@@ -58,6 +58,31 @@ def test_the_gap_before_the_draft_counts_and_the_deepest_place_in_a_word_does_no
     quieten(state, 349, -50.0)
     gaps = best_gaps(SLOT, OPENS, torch.tensor([7]), SETTINGS, state)
     assert (int(gaps.position), int(gaps.token), bool(gaps.is_wanted)) == (349, 7, True)
+
+
+def test_words_before_the_cut_are_context_and_told_ends_between_the_words_at_it() -> None:
+    state = slot_of([10, 11, 20, 12, 13], [100, 200, 206, 240, 280], [14], [350], size=380)
+    quieten(state, 278, -70.0)
+    gaps = best_gaps(SLOT, OPENS, torch.tensor([2]), SETTINGS, state)
+    assert (int(gaps.position), int(gaps.token), int(gaps.told)) == (278, 5, 260)
+    assert int(gaps.context_token) == 4
+    assert 230 <= int(gaps.context) <= 239
+
+
+def test_a_stop_within_a_word_is_too_short_for_a_gap() -> None:
+    state = slot_of([10, 11], [20, 100], [12], [200], size=230)
+    state["memory_level"][0, 197:201] = -60.0
+    assert not bool(best_gaps(SLOT, OPENS, torch.tensor([3]), SETTINGS, state).is_wanted)
+    quieten(state, 200, -60.0)
+    assert bool(best_gaps(SLOT, OPENS, torch.tensor([3]), SETTINGS, state).is_wanted)
+
+
+def test_a_word_read_from_before_the_words_before_it_is_no_place_to_cut() -> None:
+    state = slot_of(WORDS, CENTRES, [14], [150], size=380)
+    quieten(state, 148, -90.0)
+    gaps = best_gaps(SLOT, OPENS, torch.tensor([7]), SETTINGS, state)
+    assert (int(gaps.token), bool(gaps.is_wanted)) == (7, False)
+    assert int(gaps.position) > 300
 
 
 def test_the_longer_the_utterance_the_shallower_a_gap_will_do() -> None:

@@ -237,7 +237,9 @@ async def test_nobody_there_is_an_error_with_the_address() -> None:
         await listen(url)
 
 
-@pytest.mark.parametrize("url", ["http://127.0.0.1:1", "127.0.0.1:8765", "ws://", "nonsense"])
+@pytest.mark.parametrize(
+    "url", ["http://127.0.0.1:1", "127.0.0.1:8765", "ws://", "nonsense", "ws://[::1", "ws://h:port"]
+)
 async def test_what_is_no_websocket_address_is_refused(url: str) -> None:
     with pytest.raises(ConnectionFailed, match="is no websocket address"):
         await listen(url)

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import typer
 
 from clients.connection import Access, ConnectionFailed, Refused
 from clients.service_options import access_of, exit_code, goes_in_clear
@@ -12,6 +13,15 @@ from clients.service_options import access_of, exit_code, goes_in_clear
 def test_a_refusal_has_its_exit_code(status: int, code: int) -> None:
     assert exit_code(Refused("refused", status=status, reason="")) == code
     assert exit_code(ConnectionFailed("nobody there")) == 1
+
+
+@pytest.mark.parametrize(
+    "url", ["http://127.0.0.1:9911", "127.0.0.1:8765", "ws://", "nonsense", "ws://[::1", "ws://h:port", "ws://h:70000"]
+)
+def test_an_address_that_is_no_websocket_s_is_refused_with_what_is_allowed(url: str) -> None:
+    with pytest.raises(typer.BadParameter, match="allowed: ws:// or wss://") as caught:
+        access_of(url, None, None)
+    assert repr(url) in caught.value.message
 
 
 def test_an_empty_key_is_none() -> None:

@@ -35,7 +35,9 @@ def test_every_path_is_told() -> None:
 
 
 def test_every_event_is_told() -> None:
-    events = set(re.findall(r'"event": "(\w+)"', (ROOT / "server" / "gateway" / "stream_log.py").read_text(encoding="utf-8")))
+    events = set(
+        re.findall(r'"event": "(\w+)"', (ROOT / "server" / "gateway" / "stream_log.py").read_text(encoding="utf-8"))
+    )
     assert len(events) == 4
     assert all(f"| `{event}` |" in PAGE for event in events)
 

@@ -41,7 +41,7 @@ async def test_a_stream_that_goes_on_is_ended_with_its_final_text() -> None:
         await slots_used(service, 1)
         await service.drain()
         heard = await each.to_close()
-        assert service.engine.stats().sequences_ended == {"end": 1}
+        assert service.engine.stats().sequences_ended == {"shutting_down": 1}
     assert heard.texts == [summary(AUDIO)]
     assert [error["code"] for error in heard.of("Error")] == ["shutting_down"]
     assert heard.of("Metadata") == []

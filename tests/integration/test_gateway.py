@@ -7,6 +7,7 @@ import socket
 import struct
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -145,6 +146,14 @@ class TestBadInput:
         assert error["description"] == error["message"]
         assert (heard.code, heard.reason) == (code, error["message"].encode()[:123].decode())
 
+    async def test_what_was_said_before_it_is_answered_and_its_cause_counted(self) -> None:
+        async with serving(CONFIG) as service:
+            heard = await exchange(service, [DATA, "?"])
+            await slots_used(service, 0)
+            assert service.engine.stats().sequences_ended == {"bad_message": 1}
+        assert (heard.texts, heard.code) == ([summary(AUDIO)], 1007)
+        assert [message["type"] for message in heard.messages[-2:]] == ["Results", "Error"]
+
     async def test_a_message_too_large(self) -> None:
         async with serving(max_message_bytes=4096) as service, client(service) as neighbour:
             await neighbour.send(DATA[:1700])
@@ -254,7 +263,13 @@ class TestSlots:
             response = await raw(service.gateway.port, upgrade_request(key="short"))
             assert response.startswith(b"HTTP/1.1 400")
             plain = await raw(service.gateway.port, b"GET /v1/listen HTTP/1.1\r\nHost: x\r\n\r\n")
-            assert plain.startswith(b"HTTP/1.1 426")
+            head, _, body = plain.partition(b"\r\n\r\n")
+            lines = head.decode().split("\r\n")
+            assert lines[0] == "HTTP/1.1 426 Upgrade Required"
+            told = json.loads(body)
+            assert told["err_code"] == "upgrade_required"
+            said = {"Upgrade: websocket", f"dg-request-id: {told['request_id']}", f"dg-error: {told['err_msg']}"}
+            assert said <= set(lines)
             assert service.engine.stats().sequences_started == 0
 
     async def test_a_client_that_leaves_in_the_handshake_gives_its_slot_back(self) -> None:
@@ -314,6 +329,21 @@ class TestTime:
             await slots_used(service, 0)
             writer.close()
             assert (await exchange(service, [DATA, CLOSE_STREAM])).texts == [summary(AUDIO)]
+
+    async def test_it_is_noticed_before_megabytes_wait_in_the_kernel(self, caplog: pytest.LogCaptureFixture) -> None:
+        """A few hundred kilobytes of results are more than a socket and its peer's take."""
+        async with serving(send_timeout_s=0.5) as service:
+            writer = await deaf_client(service.gateway.port)
+            words = FINALIZE.encode()
+            finalize = b"\x81" + bytes([0x80 | len(words)]) + bytes(4) + words
+            data = b"\x82\xfe" + struct.pack(">H", 800) + bytes(4) + DATA[:800]
+            with suppress(ConnectionError):
+                for _ in range(400):
+                    writer.write(data + finalize)
+                    await writer.drain()
+            await slots_used(service, 0)
+            writer.close()
+        assert "results were not read for 0.5 s" in caplog.text
 
 
 class TestShutdown:

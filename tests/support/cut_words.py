@@ -18,7 +18,7 @@ TOLERANCE_S: Final = 0.05
 """A forced alignment puts the edge of a word in fluent speech within this of where ears do."""
 BLOCK, STOP = SECOND // 50, SECOND * 12 // 100
 SILENCE_DB: Final = 25.0
-"""So far below a word's loudest 20 ms, for the length of ``STOP``, it is silent: stops within words are shorter."""
+"""So far below the speech around it, for the length of ``STOP`` (0.12 s), it is silent: stops in words are shorter."""
 ANCHOR_S, LEAD_S = 8.0, 0.1
 LEAST_SHARE: Final = 0.003
 """Less of a word's energy is no part of it, but a pause or a click that the alignment took for one."""
@@ -61,12 +61,14 @@ def cut_words(audio: Samples, words: Sequence[Word], ended: Sequence[EndedUttera
 def _splits(audio: Samples, word: Word, at_s: float) -> bool:
     """Whether the word sounds on both sides of a place, and at it."""
     first, at, last = (round(each_s * SECOND) for each_s in (word.start_s, at_s, word.end_s))
-    power = np.square(audio, dtype=np.float64)
-    before, after = float(power[first:at].sum()), float(power[at:last].sum())
-    loudest = power[first:last][: (last - first) // BLOCK * BLOCK].reshape(-1, BLOCK).mean(1).max()
-    windows = [power[max(0, at - shift) : at - shift + STOP] for shift in (0, STOP // 2, STOP)]
-    here = min(window.mean() for window in windows if len(window))
-    return min(before, after) > LEAST_SHARE * (before + after) and here > loudest * 10 ** (-SILENCE_DB / 10)
+    power = np.square(audio[max(0, at - SECOND) : at + SECOND], dtype=np.float64)
+    here = min(at, SECOND)
+    usual = np.percentile(power[: len(power) // BLOCK * BLOCK].reshape(-1, BLOCK).mean(1), 90)
+    windows = [power[max(0, here - shift) : here - shift + STOP] for shift in (0, STOP // 2, STOP)]
+    is_silent = min(window.mean() for window in windows if len(window)) < usual * 10 ** (-SILENCE_DB / 10)
+    parts = (audio[first:at], audio[at:last])
+    before, after = (float(np.square(part, dtype=np.float64).sum()) for part in parts)
+    return not is_silent and min(before, after) > LEAST_SHARE * (before + after)
 
 
 def spoken_words(aligner: Aligner, audio: Samples, text: str, heard: Sequence[Word]) -> list[Word]:

@@ -30,6 +30,21 @@ def test_a_service_that_holds_nothing() -> None:
     assert search.held == 0
 
 
+def test_it_halves_down_to_one_however_few_trials_it_has() -> None:
+    search = StreamSearch(guess=85, limit=130, most_trials=4, resolution=3)
+    assert run(search, lambda _: False) == [85, 42, 21, 10, 5, 2, 1]
+    assert search.held == 0
+
+
+@pytest.mark.parametrize("capacity", [1, 2, 3, 7, 20])
+def test_a_guess_far_too_high_still_gives_a_figure(capacity: int) -> None:
+    """On a machine that does other work too."""
+    search = StreamSearch(guess=85, limit=130, most_trials=4, resolution=3)
+    tried = run(search, lambda streams: streams <= capacity)
+    assert capacity - 3 < search.held <= capacity
+    assert len([streams for streams in tried if streams >= 2 * capacity]) <= 6
+
+
 def test_it_never_exceeds_the_limit() -> None:
     search = StreamSearch(guess=20, limit=21, most_trials=100)
     assert run(search, lambda _: True) == [20, 21]

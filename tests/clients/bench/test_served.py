@@ -57,6 +57,21 @@ def test_nothing_is_held() -> None:
     assert loop(KnownClient(capacity=0)).search(7, 100) is None
 
 
+def test_a_quick_search_on_a_busy_machine_gives_a_figure() -> None:
+    """Bare 122, so a first guess of 85; the machine has room for a few."""
+    client = KnownClient(capacity=6)
+    found = loop(client, replace(EFFORT, trials=QUICK.trials)).search(85, 130)
+    assert found is not None
+    assert 5 <= found.streams <= 6
+    assert [job.streams for job in client.jobs][:5] == [85, 42, 21, 10, 5]
+
+
+def test_the_search_for_fewer_streams_ends_with_its_time() -> None:
+    client = KnownClient(capacity=6)
+    assert loop(client, until_s=0.0).search(85, 130) is None
+    assert [job.streams for job in client.jobs] == [85]
+
+
 def test_the_search_ends_when_its_time_is_used_up() -> None:
     client = KnownClient(capacity=13)
     found = loop(client, until_s=0.0).search(7, 100)

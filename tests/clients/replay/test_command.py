@@ -337,6 +337,7 @@ def test_a_wrong_key_is_told_once_for_all_files(tmp_path: Path) -> None:
         (["a.wav", "b.wav", "--text", "one"], 2, "--text is the reference of one file"),
         (["a.wav", "--manifest", "nowhere.tsv"], 2, "nowhere.tsv: cannot be read"),
         (["a.wav", "--chunk-ms", "10"], 2, "Invalid value for '--chunk-ms'"),
+        (["a.wav", "--url", "http://127.0.0.1:9911"], 2, "given 'http://127.0.0.1:9911', allowed: ws:// or wss://"),
         (["a.wav"], 1, "a.wav: no such file"),
     ],
 )

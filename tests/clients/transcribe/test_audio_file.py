@@ -137,6 +137,8 @@ def rate_of(rate: int) -> Callable[[Path], Path]:
         pytest.param(content("a.wav", b""), "is empty", id="no bytes"),
         pytest.param(content("a.wav", b"no audio at all" * 99), "no audio file", id="wrong magic"),
         pytest.param(content("a.mp3", b"no audio at all" * 99), "no audio file", id="text named mp3"),
+        pytest.param(content("a.mp3", b"hi"), "is of no format that is known", id="two letters named mp3"),
+        pytest.param(content("a.wav", b"hi"), "is of no format that is known", id="two letters named wav"),
         pytest.param(content("a.raw", b"\0\1" * 999), "raw audio", id="raw"),
         pytest.param(content("a.wav", b"RIFF\x24\0\0\0WAVEfmt "), "no audio file", id="header only"),
         pytest.param(

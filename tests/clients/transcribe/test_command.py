@@ -36,7 +36,8 @@ def test_slots_are_for_the_files_side_by_side(
         (["--device", "tpu"], 2, "live.device: given 'tpu'"),
         (["--config", "nowhere.toml"], 2, "nowhere.toml: cannot be read"),
         (["b.wav", "--format", "srt"], 2, "srt of 2 files: --output-dir must say where to"),
-        (["--output", "a.wav"], 2, "a.wav: is a file to be transcribed"),
+        (["--output", "a.wav", "--format", "txt"], 2, "a.wav: is a file to be transcribed"),
+        (["--output", "x.pdf"], 2, "x.pdf: the ending is of no format; known: .txt .json .srt .vtt, or say --format"),
         (["--output", "nowhere/a.srt"], 1, "nowhere: cannot be written to (No such file or directory)"),
     ],
 )

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from clients.transcribe.subtitles import Cue
 from clients.transcribe.transcript import FileRecord
 from clients.transcribe.transcript_format import Format, file_text, format_named, joined_json, joined_line, srt, vtt
+from server.errors import BadParameter
 
 
 def record(*utterances: list[tuple[str, float, float]]) -> FileRecord:
@@ -94,7 +95,20 @@ def test_whatever_the_words_are_blank_lines_separate_cues_alone(words: list[str]
 
 @pytest.mark.parametrize(
     ("name", "form"),
-    [(None, Format.TXT), ("a.srt", Format.SRT), ("a.VTT", Format.VTT), ("a.json", Format.JSON), ("a.out", Format.TXT)],
+    [
+        (None, Format.TXT),
+        ("a.srt", Format.SRT),
+        ("a.VTT", Format.VTT),
+        ("a.json", Format.JSON),
+        ("a.txt", Format.TXT),
+        ("a", Format.TXT),
+    ],
 )
 def test_the_ending_of_a_file_names_its_format(name: str | None, form: Format) -> None:
     assert format_named(None if name is None else Path(name)) is form
+
+
+@pytest.mark.parametrize("name", ["x.pdf", "x.srt.bak", "x.text"])
+def test_an_ending_of_no_format_is_refused(name: str) -> None:
+    with pytest.raises(BadParameter, match=r"known: \.txt \.json \.srt \.vtt"):
+        format_named(Path(name))

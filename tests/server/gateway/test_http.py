@@ -6,6 +6,7 @@ from http import HTTPStatus
 
 import pytest
 
+from server.codec.audio_format import CONTAINERS, ENCODINGS
 from server.errors import (
     BadMessage,
     CapacityExceeded,
@@ -91,6 +92,7 @@ class TestRoutes:
         text = get("/").body.decode()
         assert text.startswith("Moorage 9.9: ")
         assert all(path in text for path in (*ROUTES, "/v1/listen"))
+        assert all(audio in text for audio in (*ENCODINGS, *CONTAINERS))
 
     @pytest.mark.parametrize("path", ["/nothing", "", "//", "/healthz/", "/v1/listen/"])
     def test_unknown_paths(self, path: str) -> None:

@@ -37,6 +37,7 @@ class TestAudio:
         assert parse_query(f"encoding={encoding}&sample_rate=8000").audio.encoding == encoding
         error = refused(f"encoding={encoding}")
         assert error.parameter == "sample_rate"
+        assert str(error).startswith("query parameter sample_rate is missing; allowed: an integer from ")
         assert str(error).endswith(f". encoding={encoding} needs it; telephony has 8000.")
 
     @pytest.mark.parametrize("encoding", ["flac", "opus", "ogg-opus"])
@@ -61,7 +62,10 @@ class TestAudio:
 
     def test_multichannel_needs_to_know_how_many(self) -> None:
         error = refused("multichannel=true&encoding=linear16")
-        assert (error.parameter, error.value) == ("channels", "")
+        assert (error.parameter, error.value) == ("channels", None)
+        assert str(error).startswith(
+            "query parameter channels is missing; allowed: an integer from 1 to 8. multichannel"
+        )
         assert "multichannel=true needs it" in str(error)
 
     def test_opus_has_two_channels_at_most(self) -> None:
@@ -106,10 +110,12 @@ class TestEndpointing:
         assert refused(f"endpointing={value}").allowed == "true, false, 0 or an integer from 10 to 10000"
 
     def test_utterance_end_needs_interim_results(self) -> None:
-        for query in ("utterance_end_ms=1000", "utterance_end_ms=1000&interim_results=false"):
-            error = refused(query)
+        for query, said in (("", "is missing"), ("&interim_results=false", "is 'false'")):
+            error = refused(f"utterance_end_ms=1000{query}")
             assert (error.parameter, error.allowed) == ("interim_results", "true")
-            assert "utterance_end_ms needs it" in str(error)
+            assert str(error).startswith(
+                f"query parameter interim_results {said}; allowed: true. utterance_end_ms needs"
+            )
 
     @pytest.mark.parametrize("value", ["999", "10001", "true", "1s"])
     def test_utterance_end_has_bounds(self, value: str) -> None:

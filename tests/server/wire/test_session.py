@@ -219,13 +219,33 @@ class TestEnd:
             speech_started(0.5),
             final("a", UtteranceEnd.END, (0.0, 1.0)),
         ]
-        assert tell(session, *results) == []
-        error, close = tell(session, closed(CloseCause.CANCELLED))
+        [answer] = tell(session, *results)
+        assert (answer["type"], answer["is_final"]) == ("Results", True)
+        assert session.parting is not None
+        error, close = tell(session, failed(session.parting))
         assert (error["type"], error["code"], error["variant"]) == ("Error", "bad_message", "SchemaError")
         assert error["description"] == error["message"]
         assert error["closes"]
         assert close.code == 1007
         assert close.reason.startswith("'nonsense' is not JSON")
+
+    def test_every_channel_is_answered_before_a_reason_that_all_of_them_have(self) -> None:
+        session = make_session("channels=2&multichannel=true")
+        session.receive_text("nonsense")
+        assert session.parting is not None
+        assert session.translate(failed(session.parting), 1) == []
+        told = session.translate(final("a", UtteranceEnd.END, (0.0, 1.0)), 0)
+        assert len(told) == 1
+        assert len(session.translate(failed(session.parting), 0)) == 2
+        idle = make_session("channels=2&multichannel=true")
+        assert idle.translate(failed(IdleTimeout("a")), 0) == []
+        assert len(idle.translate(failed(IdleTimeout("b")), 1)) == 2
+
+    def test_of_a_failure_of_the_service_or_a_client_that_does_not_read_nothing_more_is_told(self) -> None:
+        for error in (StepFailed("x"), SlowReader("x")):
+            session = make_session()
+            session.fail(error)
+            assert tell(session, final("a", UtteranceEnd.END, (0.0, 1.0))) == []
 
     def test_the_first_error_is_the_one_that_is_told(self) -> None:
         session = make_session()
