@@ -21,12 +21,23 @@ class Declared:
     """``sequence`` or ``dynamic``, as in its ModelSpec."""
     settings: str | None
     """Place of the class with its options; None: it has none."""
+    listens: bool = True
+    """Whether it takes audio and answers with words; else it takes tensors."""
 
 
 DECLARED: Final[Mapping[str, Declared]] = {
     "moonshine-live": Declared(scheduler="sequence", settings="asr_model.live.settings:LiveSettings"),
     "moonshine-base": Declared(scheduler="dynamic", settings="asr_model.final.settings:FinalSettings"),
-    "light-lstm": Declared(scheduler="sequence", settings=None),
+    "light-lstm": Declared(scheduler="sequence", settings="asr_model.light.settings:LightSettings"),
+    "accumulator": Declared(
+        scheduler="sequence", settings="asr_model.tensor.settings:AccumulatorSettings", listens=False
+    ),
+    "history": Declared(scheduler="sequence", settings="asr_model.tensor.settings:HistorySettings", listens=False),
+    "mean": Declared(scheduler="dynamic", settings=None, listens=False),
+    "echo": Declared(scheduler="dynamic", settings=None, listens=False),
+    "sentiment": Declared(
+        scheduler="dynamic", settings="asr_model.sentiment.settings:SentimentSettings", listens=False
+    ),
 }
 """By the names of ``asr_model.registry``."""
 

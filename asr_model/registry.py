@@ -14,6 +14,11 @@ FACTORIES: Final[Mapping[str, str]] = {
     "moonshine-live": "asr_model.live.model:build",
     "moonshine-base": "asr_model.final.model:build",
     "light-lstm": "asr_model.light.model:build",
+    "accumulator": "asr_model.tensor.accumulator:build",
+    "history": "asr_model.tensor.history:build",
+    "mean": "asr_model.tensor.mean:build",
+    "echo": "asr_model.tensor.echo:build",
+    "sentiment": "asr_model.sentiment.model:build",
 }
 """Model name to the place of its factory ``build(options, device)``."""
 

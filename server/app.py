@@ -14,7 +14,7 @@ from server.access.access import AccessControl, warnings_of
 from server.access.tls import TlsContext
 from server.clock import SystemClock
 from server.codec.pool import CodecPool
-from server.composition import codec_limits, engine_config, model_cards, package_version
+from server.composition import codec_limits, engine_config, model_cards, package_version, settings_of
 from server.configuration.config import MoorageConfig
 from server.engine.engine import Engine
 from server.errors import ConfigError
@@ -23,6 +23,8 @@ from server.figures.stats import ModelStats
 from server.gateway.entrance import GatewayParts
 from server.gateway.gateway import Gateway
 from server.gateway.http import LISTEN_PATH, Site
+from server.rest.app import build_rest
+from server.rest.parts import RestParts
 from server.wire.messages import ModelCards
 
 CERTIFICATE_CHECK_S: Final = 60.0
@@ -54,20 +56,34 @@ class Service:
         collector = ServiceCollector(
             engine.stats, lambda: self.gateway.stats(), lambda: tls.expires_at_s if tls is not None else None
         )
+        site = Site(
+            stats=engine.stats,
+            metrics=metrics_page(collector),
+            version=package_version(),
+            is_draining=lambda: self.gateway.is_draining,
+        )
+        codecs, clock = CodecPool(codec_limits(config.codec)), SystemClock()
+        self.rest = build_rest(
+            RestParts(
+                engine=engine,
+                access=self._access,
+                codecs=codecs,
+                config=config,
+                cards=cards,
+                site=site,
+                clock=clock,
+            )
+        )
         self.gateway = Gateway(
             GatewayParts(
                 engine=engine,
                 config=config.server,
-                site=Site(
-                    stats=engine.stats,
-                    metrics=metrics_page(collector),
-                    version=package_version(),
-                    is_draining=lambda: self.gateway.is_draining,
-                ),
+                site=site,
                 cards=cards,
                 access=self._access,
-                codecs=CodecPool(codec_limits(config.codec)),
-                clock=SystemClock(),
+                codecs=codecs,
+                clock=clock,
+                rest=self.rest,
                 tls=self._tls.context if self._tls is not None else None,
                 logs_transcripts=config.log.transcripts,
             )
@@ -140,7 +156,8 @@ def build_service(config: MoorageConfig) -> Service:
     Raises:
         ConfigError: A model is not known, or the certificate cannot be used.
     """
-    return Service(config, Engine(engine_config(config), SystemClock()), model_cards(config))
+    engine = Engine(engine_config(config), SystemClock(), settings_of(config))
+    return Service(config, engine, model_cards(config))
 
 
 class Halt:
@@ -209,7 +226,7 @@ def announce(service: Service, config: MoorageConfig, console: Console) -> None:
     for column in ("", "model", "scheduler", "device", "instances", "slots"):
         table.add_column(column)
     for model in service.engine.stats().models:
-        table.add_row(model.role, model.name, model.scheduler, model.device, str(model.instances), _slots(model))
+        table.add_row(model.role, model.name, _scheduler(model), model.device, str(model.instances), _slots(model))
     host = f"[{config.server.host}]" if ":" in config.server.host else config.server.host
     address = f"{host}:{service.gateway.port}"
     secure = "s" if config.tls.enabled else ""
@@ -226,8 +243,13 @@ def announce(service: Service, config: MoorageConfig, console: Console) -> None:
         console.print(line, soft_wrap=True, markup=False, highlight=False)
 
 
+def _scheduler(model: ModelStats) -> str:
+    return f"{model.scheduler} (WRONG)" if model.is_wrong_scheduler else model.scheduler
+
+
 def _slots(model: ModelStats) -> str:
     if model.scheduler != "sequence":
         return "–"
     measured = "" if model.streams is None else f" (measured: {model.streams} in real time)"
-    return f"{model.slots} each, {model.slot_bytes / 2**20:.1f} MiB a slot{measured}"
+    slots = dict.fromkeys(model.instance_slots or (model.slots,))
+    return f"{', '.join(map(str, slots))} each, {model.slot_bytes / 2**20:.1f} MiB a slot{measured}"

@@ -46,7 +46,7 @@ def serve(  # noqa: PLR0913  # the options of a command are its parameters
     load = partial(load_config, config, overrides=overrides)
     try:
         loaded = load()
-        check_models(loaded)
+        check_models(loaded, is_proved_later=True)
         configure_logging(loaded.log.level, loaded.log.format)
         asyncio.run(run_service(loaded, Console(highlight=False), load))
     except MoorageError as error:
@@ -65,6 +65,7 @@ def moorage(
 def build_cli() -> typer.Typer:
     """All commands. The clients' modules are part of it, their heavy imports wait until a command runs."""
     from clients.bench import command as bench
+    from clients.demo import command as demo
     from clients.mic import command as mic
     from clients.replay import command as replay
     from clients.transcribe import command as transcribe
@@ -84,6 +85,7 @@ def build_cli() -> typer.Typer:
     cli.command("doctor")(doctor.command)
     cli.add_typer(config_commands.build_cli(), name="config")
     cli.add_typer(keys.build_cli(), name="key")
+    cli.add_typer(demo.build_cli(), name="demo")
     return cli
 
 

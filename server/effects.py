@@ -23,6 +23,28 @@ class RowCompleted:
     queue_ns: int
     """From the row being ready to its step being planned."""
     step_ns: int
+    plan_id: int = 0
+    """The step, for whoever looks for what went wrong in it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SequenceQueued:
+    """A sequence that waits for a slot has moved up; the first place is told by ``place_in_line``."""
+
+    sequence_id: SequenceId
+    position: int
+    """1 is next."""
+    expected_wait_ns: int | None
+    """None: nothing is known yet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SequencePlaced:
+    """A sequence that waited has a slot now."""
+
+    sequence_id: SequenceId
+    instance: InstanceIndex
+    waited_ns: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,14 +59,14 @@ class SequenceEnded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SequenceLost:
-    """Terminal: StepFailed, InstanceFailed or IdleTimeout."""
+    """Terminal: StepFailed, InstanceFailed, IdleTimeout, or BacklogTimeout."""
 
     sequence_id: SequenceId
     error: MoorageError
     received_samples: int
 
 
-SequenceEffect = RowCompleted | SequenceEnded | SequenceLost
+SequenceEffect = RowCompleted | SequenceQueued | SequencePlaced | SequenceEnded | SequenceLost
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +84,7 @@ class RequestCompleted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestFailed:
-    """Terminal: StepFailed or InstanceFailed."""
+    """Terminal: StepFailed, InstanceFailed, or RequestTimeout."""
 
     request_id: RequestId
     error: MoorageError

@@ -120,6 +120,26 @@ class KeyLimit(PeerError):
         self.retry_after_s = retry_after_s
 
 
+class UnknownModel(PeerError):
+    """No model of that name is loaded."""
+
+    code = "unknown_model"
+    scope = Scope.REQUEST
+
+
+class BadTensor(PeerError):
+    """An input that the model does not take: its name, type, shape or size."""
+
+    code = "bad_tensor"
+    scope = Scope.REQUEST
+
+
+class MissingStart(UnknownSequence):
+    """A turn without START for a sequence that is not live."""
+
+    code = "missing_start"
+
+
 class ServiceError(MoorageError):
     """We broke the contract, or cannot take more."""
 
@@ -138,6 +158,19 @@ class QueueFull(ServiceError):
     """A bounded queue has no room for this chunk or request now (I5)."""
 
     code = "queue_full"
+    scope = Scope.REQUEST
+
+
+class BacklogTimeout(ServiceError):
+    """No slot became free in the time that a sequence may wait for one."""
+
+    code = "backlog_timeout"
+
+
+class RequestTimeout(ServiceError):
+    """A request waited longer for its batch than it, or its queue's policy, allows."""
+
+    code = "request_timeout"
     scope = Scope.REQUEST
 
 

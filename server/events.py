@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import Enum
 
-from asr_model.transcript import UtteranceEnd, Word
+from asr_model.transcript import Sentiment, UtteranceEnd, Word
 from server.errors import MoorageError
 from server.ids import InstanceIndex, SequenceId, SlotIndex
 
@@ -17,6 +17,19 @@ class StepInfo:
     batch_size: int
     queue_ms: float
     step_ms: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Queued:
+    """The sequence waits for a slot: told at once, and whenever its place changes. Of those that wait for the reader in
+    a row only the newest is kept. Its audio is taken meanwhile, as much as its queue holds.
+    """
+
+    sequence_id: SequenceId
+    position: int
+    """1 is next; 0: it has its slot now."""
+    expected_wait_s: float | None
+    """None: nothing is known yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +79,8 @@ class UtteranceFinal:
     has_final_pass: bool = True
     """Whether ``words`` are the final model's."""
     step: StepInfo
+    sentiment: Sentiment | None = None
+    """Of the final text; None: not asked for, not to be had in time, or there are no words."""
 
 
 class CloseCause(Enum):
@@ -92,5 +107,5 @@ class SequenceFailed:
     error: MoorageError
 
 
-Event = SpeechStarted | Partial | UtteranceFinal | SequenceClosed | SequenceFailed
+Event = Queued | SpeechStarted | Partial | UtteranceFinal | SequenceClosed | SequenceFailed
 TERMINAL = (SequenceClosed, SequenceFailed)

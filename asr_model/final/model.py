@@ -17,9 +17,10 @@ from asr_model.final.settings import NAME, FinalSettings
 from asr_model.moonshine.dimensions import FRAME_SAMPLES, SAMPLE_RATE, encoder_frames
 from asr_model.moonshine.weights import MoonshineWeights, load_weights
 from asr_model.moonshine.word_times import timed_words
+from asr_model.narrow import optimizations, optimize
+from asr_model.optimize_names import PRECISIONS
 from asr_model.transcript import FinalOutput, Word
 
-DTYPES: Final = {"fp32": torch.float32, "bf16": torch.bfloat16}
 SHORTEST_SAMPLES: Final = SAMPLE_RATE // 10
 """Audio below it holds no word."""
 DIGITAL_SILENCE: Final = 1e-5
@@ -33,22 +34,33 @@ DECODER_FRAMES: Final = 16_384
 class FinalModel:
     """A OneShotModel."""
 
-    def __init__(self, weights: MoonshineWeights, device: torch.device, dtype: torch.dtype = torch.float32) -> None:
+    def __init__(self, weights: MoonshineWeights, device: torch.device, kernels: str = "none") -> None:
+        """``kernels``: as ``optimize``."""
+        dtype = torch.bfloat16 if kernels == "bf16" else torch.float32
         self._encoder = weights.encoder().to(device, dtype)
         self._decoder = weights.decoder().to(device, dtype)
-        self._dtype = dtype
+        optimize([self._encoder, self._decoder], "int8" if kernels == "int8" else "none", device)
+        self._dtype, self._kernels = dtype, kernels
         self._tokenizer = weights.tokenizer()
         self._device = device
 
     @property
     def spec(self) -> ModelSpec:
         """The declaration: no state, any batch."""
-        precision = str(self._dtype).removeprefix("torch.")
-        return ModelSpec(name=NAME, scheduler=Scheduler.DYNAMIC, precision=precision)
+        return ModelSpec(
+            name=NAME,
+            scheduler=Scheduler.DYNAMIC,
+            precision=PRECISIONS[self._kernels],
+            optimizations=optimizations(self._device),
+            optimize=self._kernels,
+        )
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of the weights and of matrix products; norms, probabilities and attended frames are float32 always."""
+        """Of the weights and of matrix products, but for those of eight bits.
+
+        Norms, probabilities and attended frames are float32 always.
+        """
         return self._dtype
 
     @torch.inference_mode()
@@ -105,12 +117,12 @@ def build(options: Mapping[str, object], device: torch.device) -> FinalModel:
         device: where to compute.
 
     Raises:
-        ValueError: an option is unknown or has no such value.
+        ValueError: an option is unknown or has no such value, or the device does not take it.
         asr_model.moonshine.weights.WeightsError: the weights are missing or damaged.
     """
     settings = FinalSettings.of(options)
     weights = load_weights(Path(settings.weights) if settings.weights else None)
-    return FinalModel(weights, device, DTYPES[settings.dtype])
+    return FinalModel(weights, device, settings.kernels)
 
 
 def _may_hold_words(audio: Samples) -> bool:

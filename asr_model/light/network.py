@@ -4,6 +4,7 @@
 and, per step, one product and one evaluation of the gates.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
@@ -65,10 +66,15 @@ class RandomLstm:
 
 
 def reference() -> tuple[nn.LSTM, nn.Linear]:
-    """The same network as torch has it. Leaves torch's own generator as it was."""
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
-        torch.manual_seed(SEED)
-        lstm, output = nn.LSTM(INPUT, HIDDEN, LAYERS), nn.Linear(HIDDEN, SYMBOLS, bias=False)
+    """The same network as torch has it, with a generator of its own: copies may be built at the same time, and torch's
+    generator is the process's."""
+    generator = torch.Generator().manual_seed(SEED)
+    bound = 1.0 / math.sqrt(HIDDEN)  # torch's own choice, for both
+    with torch.no_grad():
+        lstm = nn.LSTM(INPUT, HIDDEN, LAYERS, device="meta").to_empty(device="cpu")
+        output = nn.Linear(HIDDEN, SYMBOLS, bias=False, device="meta").to_empty(device="cpu")
+        for weights in (*lstm.parameters(), *output.parameters()):
+            weights.uniform_(-bound, bound, generator=generator)
         for name, weights in lstm.named_parameters():
             if name.startswith("weight"):
                 weights.mul_(GAIN)

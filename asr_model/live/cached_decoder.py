@@ -50,6 +50,8 @@ class Choice:
     """float32 [P]: centre of their attention, which tells the time better and the turning back worse."""
     probabilities: Tensor
     """float32 [P]."""
+    margins: Tensor
+    """float32 [P]: how far the logit of the chosen token is above that of the second best."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +105,12 @@ class CachedDecoder:
             if (part := attended(i, q, keys, memory_mask)) is not None:
                 watched += part
         if bans is None:
-            tokens, probabilities = self._choice.choose(x, None)
+            tokens, probabilities, margins = self._choice.choose(x, None)
         else:
             no_letters = bans.no_letters[packed.row] & (packed.offset == 0)
-            tokens, probabilities = self._choice.choose(x, bans.no_end[packed.row], no_letters)
+            tokens, probabilities, margins = self._choice.choose(x, bans.no_end[packed.row], no_letters)
         attention = watched.flatten(0, 1).index_select(0, lane)
-        return Choice(tokens, attention.argmax(-1), attention_centre(attention), probabilities)
+        return Choice(tokens, attention.argmax(-1), attention_centre(attention), probabilities, margins)
 
     @staticmethod
     def _own_mask(rows: SlotRows, packed: Packed, lane: Tensor, width: int) -> Tensor:

@@ -1,4 +1,6 @@
-"""The live model: one step takes one tick, or a flush, of every row. Batched over rows; all memory is slot state.
+"""The live model: one step takes ticks, or a flush, of every row. Batched over rows; all memory is slot state.
+
+The ticks of a late sequence go through the encoder together and are read one by one, so that the text is the same.
 
 A flush works on scratch: the samples since the last tick, padded with zeros, go through the encoder without moving it
 (I8); then the utterance is read to its end and the next one starts at the first frame after the flush.
@@ -10,12 +12,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from asr_model.contract import ModelSpec, Scheduler, State, StepOutput, StepRow
+from asr_model.contract import ModelSpec, Scheduler, SlotRange, State, StepOutput, StepRow
 from asr_model.live import utterance_memory
 from asr_model.live.listener import Ending, Listener, Step
 from asr_model.live.network import PACKAGED_CHECKPOINT, LiveNetwork, load_network
 from asr_model.live.reader import Hypothesis, Reader, Work
-from asr_model.live.settings import TICK_FRAMES, LiveSettings
+from asr_model.live.settings import MAX_TICKS, TICK_FRAMES, LiveSettings
 from asr_model.live.slot_state import READING_STATE, declare
 from asr_model.live.stem import LOOKAHEAD_SAMPLES, TICK_SAMPLES
 from asr_model.live.transcription import (
@@ -46,6 +48,8 @@ from asr_model.moonshine.dimensions import FRAME_SAMPLES, SAMPLE_RATE
 from asr_model.moonshine.layers import Decoder
 from asr_model.moonshine.tokenizer import Tokenizer
 from asr_model.moonshine.weights import load_weights
+from asr_model.narrow import optimizations, optimize
+from asr_model.optimize_names import PRECISIONS
 from asr_model.transcript import AudioRange, EndedUtterance, LiveOutput, UtteranceEnd
 
 SAID_MARGIN_FRAMES = 3
@@ -56,13 +60,16 @@ def build(options: Mapping[str, object], device: torch.device) -> "LiveModel":
     """The live model from its configuration table.
 
     Raises:
-        ValueError: an option is wrong or the checkpoint cannot be read.
+        ValueError: an option is wrong, the device does not take it, or the checkpoint cannot be read.
         WeightsError: Moonshine's weights are not there.
     """
     settings = LiveSettings.of(options)
     weights = load_weights(Path(settings.weights) if settings.weights else None)
     network = load_network(Path(settings.checkpoint) if settings.checkpoint else PACKAGED_CHECKPOINT)
-    return LiveModel(network.to(device), weights.decoder().to(device), weights.tokenizer(), settings)
+    decoder = weights.decoder().to(device)
+    network.to(device)
+    optimize([network.encoder, decoder], settings.optimize, device)
+    return LiveModel(network, decoder, weights.tokenizer(), settings)
 
 
 class LiveModel:
@@ -79,29 +86,40 @@ class LiveModel:
             scheduler=Scheduler.SEQUENCE,
             tick_samples=TICK_SAMPLES,
             lookahead_samples=LOOKAHEAD_SAMPLES,
+            precision=PRECISIONS[settings.optimize],
             state=declare(settings),
+            optimizations=optimizations(self._device),
+            optimize=settings.optimize,
+            max_ticks=MAX_TICKS,
         )
 
     @torch.inference_mode()
-    def step(self, rows: Sequence[StepRow], state: State) -> StepOutput:
-        """One tick or flush of every row; see ``StreamingModel.step``. Outputs are ``LiveOutput``."""
+    def step(self, rows: Sequence[StepRow], state: State, span: SlotRange | None = None) -> StepOutput:
+        """Ticks or a flush of every row; see ``StreamingModel.step``. Outputs are ``LiveOutput``."""
         order = sorted(range(len(rows)), key=lambda i: rows[i].slot)
-        batch = [rows[i] for i in order]
-        step, counters = self._listener.listen(batch, state)
-        work = self._read(step, state)
-        broken = host(step.is_broken.nonzero()[:, 0])
-        outputs = self._outputs(step, state)
-        counters |= {
+        encoded = self._listener.encode([rows[i] for i in order], span, state)
+        told: list[list[object]] = [[] for _ in rows]
+        work, broken = Work(), set[int]()
+        for offset in range(encoded.most):
+            step = self._listener.listen(encoded, offset, state)
+            work.add(self._read(step, state))
+            broken.update(order[step.row[i]] for i in host(step.is_broken.nonzero()[:, 0]))
+            for i, output in zip(step.row, self._outputs(step, state), strict=True):
+                told[order[i]].append(output)
+        counters = {
+            "encoder_frames": encoded.n_ticks * TICK_FRAMES,
+            "cross_frames": encoded.n_ticks * TICK_FRAMES,
             "decoder_passes": work.passes,
             "decoder_row_passes": work.row_passes,
             "decoder_positions": work.positions,
-            "ticks": sum(not row.flush for row in batch),
+            "ticks": sum(row.n_ticks for row in rows if not row.flush),
         }
-        placed: list[object] = [None] * len(rows)
-        for i, output in zip(order, outputs, strict=True):
-            placed[i] = output
-        errors = {order[i]: "audio or state is not finite" for i in broken}
-        return StepOutput(outputs=placed, errors=errors, counters=counters)
+        return StepOutput(
+            outputs=[outputs[-1] for outputs in told],
+            errors=dict.fromkeys(sorted(broken), "audio or state is not finite"),
+            counters=counters,
+            earlier={i: outputs[:-1] for i, outputs in enumerate(told) if len(outputs) > 1},
+        )
 
     def _read(self, step: Step, state: State) -> Work:
         """Read the rows that have something to read; end the utterances that end here."""

@@ -49,6 +49,8 @@ class Hypothesis:
     """float32 [B, C]: memory positions of the tokens, for their times."""
     probabilities: Tensor
     """float32 [B, C]."""
+    margins: Tensor
+    """float32 [B, C]: see ``Choice``."""
     size: Tensor
     """int64 [B]."""
     heard: Tensor
@@ -151,10 +153,13 @@ class Reader:
         n = longest - 1
         hypothesis.frames[:, :n] = frames[:, :n]
         hypothesis.furthest[:, :n] = before[:, 1:]
-        centres, probabilities = padded(choice.centres), padded(choice.probabilities)
-        hypothesis.centres[:, :n], hypothesis.probabilities[:, :n] = centres[:, :n], probabilities[:, :n]
+        evidence = [padded(x) for x in (choice.centres, choice.probabilities, choice.margins)]
+        for kept_of, found in zip(
+            (hypothesis.centres, hypothesis.probabilities, hypothesis.margins), evidence, strict=True
+        ):
+            kept_of[:, :n] = found[:, :n]
         at = kept[:, None]
-        following = (x.gather(1, at)[:, 0] for x in (chosen, frames, centres, probabilities))
+        following = (x.gather(1, at)[:, 0] for x in (chosen, frames, *evidence))
         return hypothesis, Choice(*following)
 
     def _hypothesis(self, rows: SlotRows, kept: Tensor, before: Tensor, state: State) -> Hypothesis:
@@ -172,6 +177,7 @@ class Reader:
             furthest=room.clone(),
             centres=room.float(),
             probabilities=room.float(),
+            margins=room.float(),
             size=kept,
             heard=heard,
             gave_up=never,
@@ -198,6 +204,7 @@ class Reader:
             at = h.size[alive]
             h.tokens[alive, at], h.votes[alive, at], h.frames[alive, at] = token, torch.ones_like(token), frame
             h.centres[alive, at], h.probabilities[alive, at] = choice.centres[goes_on], choice.probabilities[goes_on]
+            h.margins[alive, at] = choice.margins[goes_on]
             h.heard[alive] = h.furthest[alive, at] = torch.maximum(h.heard[alive], frame)
             h.size[alive] += 1
             more = passes[alive] > added
@@ -255,6 +262,7 @@ class Reader:
             ("token_frames", "draft_frames", h.frames),
             ("token_centres", "draft_centres", h.centres),
             ("token_probabilities", "draft_probabilities", h.probabilities),
+            ("token_margins", "draft_margins", h.margins),
         )
         for committed, draft, values in pairs:
             state[committed].index_put_(at, values[row, offset])

@@ -3,9 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
+from asr_model import optimize_names
+
 FRAME_MS = 24
 TICK_FRAMES = 10
 """Encoder frames of a tick: 240 ms. The checkpoint was trained for it."""
+MAX_TICKS = 4
+"""Ticks of a late sequence that go through the encoder together, at most."""
 NEVER_FRAMES = 2**40
 """A silence that no sequence reaches."""
 UNREAD_FRAMES = 60
@@ -24,6 +28,8 @@ class LiveSettings:
     """Path of a safetensors checkpoint; empty: the one that comes with the package."""
     weights: str = ""
     """Where Moonshine's decoder and tokenizer are; empty: see ``asr_model.moonshine.weights``."""
+    optimize: str = "none"
+    """Number format of matrix products: none (float32), bf16 or int8."""
     left_frames: int = 166
     """Encoder frames before its tick that a frame attends to, 10 to 1000."""
     agree: int = 2
@@ -57,6 +63,7 @@ class LiveSettings:
     """Longest utterance; then it is cut after its last committed word. 2 to 60."""
 
     def __post_init__(self) -> None:
+        optimize_names.check(self.optimize, "moonshine-live")
         for name, (low, high) in _BOUNDS.items():
             value = getattr(self, name)
             if not low <= value <= high:
@@ -81,8 +88,8 @@ class LiveSettings:
 
     @property
     def ring_frames(self) -> int:
-        """Frames of the encoder's key/value ring: the left context in whole ticks, and the tick itself."""
-        return (-(-self.left_frames // TICK_FRAMES) + 1) * TICK_FRAMES
+        """Frames of the encoder's key/value ring: the left context in whole ticks, and the ticks of a step."""
+        return (-(-self.left_frames // TICK_FRAMES) + MAX_TICKS) * TICK_FRAMES
 
     @property
     def lead_in_frames(self) -> int:

@@ -5,14 +5,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from asr_model.contract import SlotRange
+
 
 @dataclass(frozen=True, slots=True)
 class SlotRows:
     """The slots of a batch's rows.
 
-    Attention over caches works on ``n_lanes`` lanes. Where the slots lie close together, the lanes are a range of
-    slots, seen as a view: nothing is copied, and lanes without a row compute garbage that nobody collects. Where they
-    lie far apart, the lanes are the rows, gathered.
+    Attention over caches works on ``n_lanes`` lanes. Where the step runs over a range of slots, the lanes are those
+    slots, seen as a view: nothing is copied, and lanes without a row compute garbage that nobody collects. Else the
+    lanes are the rows, gathered, unless they lie side by side and are a view too.
     """
 
     slots: Tensor
@@ -22,21 +24,29 @@ class SlotRows:
     n_lanes: int
     low: int
     is_range: bool
+    is_direct: bool
+    """Whether rows picked of these are a range too, whatever lies between them."""
 
     @classmethod
-    def of(cls, slots: Tensor) -> "SlotRows":
-        """Rows for int64 [B] ascending slots, B ≥ 1."""
-        low, high = int(slots[0]), int(slots[-1]) + 1
-        if high - low <= 2 * len(slots):
-            return cls(slots, slots - low, high - low, low, True)
-        return cls(slots, torch.arange(len(slots), device=slots.device), len(slots), 0, False)
+    def of(cls, slots: Tensor, span: SlotRange | None = None) -> "SlotRows":
+        """Rows for int64 [B] ascending slots, B ≥ 1, in the span if there is one."""
+        if span is not None:
+            return cls(slots, slots - span.first, span.n_slots, span.first, True, True)
+        low, n = int(slots[0]), len(slots)
+        if int(slots[-1]) + 1 - low == n:
+            return cls(slots, slots - low, n, low, True, False)
+        return cls(slots, torch.arange(n, device=slots.device), n, 0, False, False)
 
     def __len__(self) -> int:
         return len(self.slots)
 
     def pick(self, rows: Tensor) -> "SlotRows":
-        """The rows of ascending indices int64 [A]."""
-        return SlotRows.of(self.slots[rows])
+        """The rows of ascending indices int64 [A], A ≥ 1."""
+        slots = self.slots[rows]
+        if not self.is_direct:
+            return SlotRows.of(slots)
+        low = int(slots[0])
+        return SlotRows.of(slots, SlotRange(first=low, n_slots=int(slots[-1]) + 1 - low))
 
     def cache(self, cache: Tensor, width: int) -> Tensor:
         """Per-lane part [n_lanes, H, width, E] of one layer's cache [S, H, W, E]."""

@@ -74,10 +74,12 @@ def declare(settings: LiveSettings) -> dict[str, StateTensor]:
         "token_frames": StateTensor(shape=tokens, dtype=i64),
         "token_centres": StateTensor(shape=tokens, dtype=f32),
         "token_probabilities": StateTensor(shape=tokens, dtype=f32),
+        "token_margins": StateTensor(shape=tokens, dtype=f32),
         "draft_size": StateTensor(shape=(), dtype=i64),
         "draft": StateTensor(shape=draft, dtype=i64),
         "draft_votes": StateTensor(shape=draft, dtype=i64),
         "draft_frames": StateTensor(shape=draft, dtype=i64),
         "draft_centres": StateTensor(shape=draft, dtype=f32),
         "draft_probabilities": StateTensor(shape=draft, dtype=f32),
+        "draft_margins": StateTensor(shape=draft, dtype=f32),
     }

@@ -1,9 +1,11 @@
-"""From samples to the input of the encoder's layers: three convolutions and the running norm, one tick at a time.
+"""From samples to the input of the encoder's layers: three convolutions and the running norm, tick by tick.
 
 Every tick computes on 4,351 samples, as the first one needs: 67 stem frames (4 ms), 21 columns, 10 frames. For a later
-tick the first 448 samples do not exist; what they would give is replaced by what the slot kept of the tick before:
-4 normalised stem frames and 1 column.
+tick the first 448 samples do not exist; what they would give is replaced by what there was of the tick before:
+4 normalised stem frames and 1 column. The tick before is in the same step or in what the slot kept.
 """
+
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -83,33 +85,92 @@ def tick_audio(audio: Tensor, is_first: Tensor, tail: Tensor) -> Tensor:
     return torch.where(is_first[:, None], audio, later)
 
 
-def stem_step(encoder: Encoder, audio: Tensor, slots: Tensor, keep: Tensor, state: State) -> Tensor:
-    """One tick through the convolutions.
+@dataclass(frozen=True, slots=True)
+class Ticks:
+    """The ticks of a step: those of a row lie side by side, in order."""
+
+    row: Tensor
+    """int64 [U], ascending: whose they are, as an index into the step's rows."""
+    offset: Tensor
+    """int64 [U]: 0, 1, … within the row."""
+    of_row: Tensor
+    """int64 [U]: ticks of the row."""
+    most: int
+    """Most ticks of a row."""
+
+    @classmethod
+    def of(cls, counts: list[int], device: torch.device) -> "Ticks":
+        """So many ticks of each row."""
+        row = [i for i, n in enumerate(counts) for _ in range(n)]
+        offset = [at for n in counts for at in range(n)]
+        of_row = [n for n in counts for _ in range(n)]
+        rows, offsets, sizes = (torch.tensor(x, device=device) for x in (row, offset, of_row))
+        return cls(rows, offsets, sizes, max(counts))
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+    def is_last(self) -> Tensor:
+        """bool [U]: the last ticks of their rows."""
+        return self.offset == self.of_row - 1
+
+    def after(self, kept: Tensor, now: Tensor) -> Tensor:
+        """What each tick finds of the tick before it.
+
+        Args:
+            kept: [B, …], of the rows' slots: what their last step left.
+            now: [U, …], what each tick of this step leaves.
+
+        Returns:
+            [U, …].
+        """
+        if self.most == 1:
+            return kept[self.row]
+        is_first = (self.offset == 0).view(-1, *[1] * (now.dim() - 1))
+        return torch.where(is_first, kept[self.row], now.roll(1, 0))
+
+
+def stem_step(encoder: Encoder, audio: Tensor, ticks: Ticks, slots: Tensor, keep: Tensor, state: State) -> Tensor:
+    """The ticks of a step through the convolutions.
 
     Args:
         encoder: parameters.
-        audio: float32 [B, 4351]: new samples from the left, zeros after them.
-        slots: int64 [B].
-        keep: int64 [K]: indices of the rows whose slots move on; the others (flushes) leave their slots as they were.
+        audio: float32 [U, 4351]: new samples from the left, zeros after them.
+        ticks: whose they are.
+        slots: int64 [B], of the rows.
+        keep: int64 [K]: the ticks whose slots move on to behind them; flushes leave their slots as they were.
         state: of the slots.
 
     Returns:
-        float32 [B, TICK_FRAMES, D].
+        float32 [U, TICK_FRAMES, D].
     """
-    is_first = state["ticks"][slots] == 0
-    audio = tick_audio(audio, is_first, state["audio_tail"][slots])
+    is_first = (state["ticks"][slots][ticks.row] + ticks.offset) == 0
+    last_samples = torch.where(is_first[:, None], audio[:, -AUDIO_TAIL:], audio[:, :TICK_SAMPLES][:, -AUDIO_TAIL:])
+    audio = tick_audio(audio, is_first, ticks.after(state["audio_tail"][slots], last_samples))
     h = torch.tanh(encoder.c1(audio[:, None]))
     valid = is_first[:, None] | (torch.arange(h.shape[2], device=h.device) >= FIRST_STEM_FRAMES)
-    norm = advance_norm(state["norm"][slots], h, valid)
+    norm = _norms(h, valid, ticks, state["norm"][slots])
     h = normalise(encoder, h, norm)
-    old = state["stem_tail"][slots]
+    old = ticks.after(state["stem_tail"][slots], h[:, :, -STEM_TAIL:])
     edge = FIRST_STEM_FRAMES
     h[:, :, edge - STEM_TAIL : edge] = torch.where(is_first[:, None, None], h[:, :, edge - STEM_TAIL : edge], old)
     columns = F.gelu(encoder.c2(h))
-    columns[:, :, 0] = torch.where(is_first[:, None], columns[:, :, 0], state["column_tail"][slots])
-    kept_slots = slots[keep]
+    old = ticks.after(state["column_tail"][slots], columns[:, :, -1])
+    columns[:, :, 0] = torch.where(is_first[:, None], columns[:, :, 0], old)
+    kept_slots = slots[ticks.row[keep]]
     state["audio_tail"][kept_slots] = audio[keep, -AUDIO_TAIL:]
     state["norm"][kept_slots] = norm[keep]
     state["stem_tail"][kept_slots] = h[keep, :, -STEM_TAIL:]
     state["column_tail"][kept_slots] = columns[keep, :, -1]
     return F.gelu(encoder.c3(columns)).transpose(1, 2)
+
+
+def _norms(h: Tensor, valid: Tensor, ticks: Ticks, before: Tensor) -> Tensor:
+    """The running norm float32 [U, 3] after each tick. ``before``: float32 [B, 3] of the rows."""
+    if ticks.most == 1:
+        return advance_norm(before[ticks.row], h, valid)
+    norm = h.new_zeros(len(ticks), 3)
+    for offset in range(ticks.most):
+        at = (ticks.offset == offset).nonzero()[:, 0]
+        norm[at] = advance_norm(norm[at - 1] if offset else before[ticks.row[at]], h[at], valid[at])
+    return norm

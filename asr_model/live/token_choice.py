@@ -27,8 +27,10 @@ class TokenChoice:
         wanted = _multiplies_bfloat16(weight.device) if shortlist is None else shortlist
         self._narrow = weight.detach().bfloat16() if wanted else None
 
-    def choose(self, x: Tensor, no_end: Tensor | None, no_letters: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """The best token after each position, and its probability.
+    def choose(
+        self, x: Tensor, no_end: Tensor | None, no_letters: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The best token after each position, its probability, and its margin.
 
         Args:
             x: float32 [P, D], the last layer's output.
@@ -36,21 +38,22 @@ class TokenChoice:
             no_letters: bool [P]: positions that may not go on with the word before them.
 
         Returns:
-            int64 [P] and float32 [P] (within some hundredths where a shortlist is used).
+            int64 [P], float32 [P] (within some hundredths where a shortlist is used), and float32 [P]: by how much its
+            logit exceeds that of the second best of the tokens that may be chosen.
         """
         narrow = self._narrow
         if narrow is None:
             scores = self._forbid(self._decoder.logits(x), no_end, no_letters)
-            best, tokens = scores.max(-1)
-            return tokens, (best - scores.logsumexp(-1)).exp()
+            (best, second), tokens = _two_best(scores)
+            return tokens, (best - scores.logsumexp(-1)).exp(), best - second
         normed = self._decoder.ln(x)
         scores = self._forbid((normed.bfloat16() @ narrow.T).float(), no_end, no_letters)
         listed = scores.topk(SHORTLIST, -1).indices
         exact = (self._decoder.embed(listed) @ normed[..., None])[..., 0]
         exact = exact.masked_fill(scores.gather(-1, listed).isneginf(), -torch.inf)
-        best, place = exact.max(-1, keepdim=True)
+        (best, second), place = _two_best(exact)
         total = scores.scatter_(-1, listed, exact).logsumexp(-1)
-        return listed.gather(-1, place)[:, 0], (best[:, 0] - total).exp()
+        return listed.gather(-1, place[:, None])[:, 0], (best - total).exp(), best - second
 
     def _forbid(self, scores: Tensor, no_end: Tensor | None, no_letters: Tensor | None) -> Tensor:
         if no_end is not None:
@@ -59,6 +62,12 @@ class TokenChoice:
             at = no_letters.nonzero()[:, 0]
             scores[at] = scores[at].masked_fill(self._continues_word, -torch.inf)
         return scores
+
+
+def _two_best(scores: Tensor) -> tuple[tuple[Tensor, Tensor], Tensor]:
+    """The greatest and the second greatest of [P, N], each [P], and where the greatest is, int64 [P]."""
+    values, places = scores.topk(2, -1)
+    return (values[:, 0], values[:, 1]), places[:, 0]
 
 
 def _goes_on(piece: bytes) -> bool:

@@ -23,35 +23,43 @@ class Tokens:
     centres: list[float]
     """Memory positions they were read from."""
     probabilities: list[float]
+    margins: list[float]
+    """See ``cached_decoder.Choice``."""
 
     def __getitem__(self, part: slice) -> "Tokens":
-        return Tokens(self.ids[part], self.centres[part], self.probabilities[part])
+        return Tokens(self.ids[part], self.centres[part], self.probabilities[part], self.margins[part])
 
     def __add__(self, other: "Tokens") -> "Tokens":
-        return Tokens(self.ids + other.ids, self.centres + other.centres, self.probabilities + other.probabilities)
+        return Tokens(
+            self.ids + other.ids,
+            self.centres + other.centres,
+            self.probabilities + other.probabilities,
+            self.margins + other.margins,
+        )
 
 
 def committed_tokens(slots: Tensor, state: State) -> list[Tokens]:
     """The committed tokens of int64 [B] slots, without START."""
     counts = state["token_count"][slots].tolist()
-    names = ("tokens", "token_centres", "token_probabilities")
+    names = ("tokens", "token_centres", "token_probabilities", "token_margins")
     width = max(counts)
     columns = (state[name][slots, :width].tolist() for name in names)
-    return [Tokens(i[1:n], f[1:n], p[1:n]) for n, i, f, p in zip(counts, *columns, strict=True)]
+    return [Tokens(*parts)[1:n] for n, *parts in zip(counts, *columns, strict=True)]
 
 
 def draft_tokens(slots: Tensor, state: State) -> list[Tokens]:
     """The drafts of int64 [B] slots."""
     sizes = state["draft_size"][slots].tolist()
-    columns = (state[name][slots].tolist() for name in ("draft", "draft_centres", "draft_probabilities"))
-    return [Tokens(i[:n], f[:n], p[:n]) for n, i, f, p in zip(sizes, *columns, strict=True)]
+    names = ("draft", "draft_centres", "draft_probabilities", "draft_margins")
+    columns = (state[name][slots].tolist() for name in names)
+    return [Tokens(*parts)[:n] for n, *parts in zip(sizes, *columns, strict=True)]
 
 
 def hypothesis_tokens(h: Hypothesis) -> list[Tokens]:
     """All tokens of the hypotheses."""
     width = int(h.size.max())
-    columns = (x[:, :width].tolist() for x in (h.tokens, h.centres, h.probabilities))
-    return [Tokens(i[:n], f[:n], p[:n]) for n, i, f, p in zip(h.size.tolist(), *columns, strict=True)]
+    columns = (x[:, :width].tolist() for x in (h.tokens, h.centres, h.probabilities, h.margins))
+    return [Tokens(*parts)[:n] for n, *parts in zip(h.size.tolist(), *columns, strict=True)]
 
 
 def spoken(tokens: Tokens) -> Tokens:
@@ -59,8 +67,13 @@ def spoken(tokens: Tokens) -> Tokens:
     if START not in tokens.ids:
         return tokens
     said = [at for at, token in enumerate(tokens.ids) if token != START]
-    ids, centres, probabilities = tokens.ids, tokens.centres, tokens.probabilities
-    return Tokens([ids[at] for at in said], [centres[at] for at in said], [probabilities[at] for at in said])
+    ids, centres, probabilities, margins = tokens.ids, tokens.centres, tokens.probabilities, tokens.margins
+    return Tokens(
+        [ids[at] for at in said],
+        [centres[at] for at in said],
+        [probabilities[at] for at in said],
+        [margins[at] for at in said],
+    )
 
 
 def n_words(tokenizer: Tokenizer, tokens: Tokens) -> int:
@@ -90,8 +103,12 @@ def words_of(tokenizer: Tokenizer, tokens: Tokens, place: Place) -> tuple[Word, 
     """The tokens' words, in seconds of the sequence, without those that were told."""
     tokens = _untold(tokenizer, spoken(tokens), place.told)
     words = timed_words(tokenizer, tokens.ids, tokens.centres, tokens.probabilities, n_frames=place.frames)
+    margins = [min(tokens.margins[begin:end]) for begin, end in word_spans(tokenizer, tokens.ids)]
     shift = place.base_frame * FRAME_S
-    return tuple(replace(w, start_s=w.start_s + shift, end_s=w.end_s + shift) for w in words)
+    return tuple(
+        replace(w, start_s=w.start_s + shift, end_s=w.end_s + shift, margin=margin)
+        for w, margin in zip(words, margins, strict=True)
+    )
 
 
 def _untold(tokenizer: Tokenizer, tokens: Tokens, told: int) -> Tokens:

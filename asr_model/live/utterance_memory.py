@@ -5,6 +5,8 @@ to the utterance before. While no utterance is open the memory keeps the lead-in
 passages, mostly in one: where it will not go on, it starts afresh and sees frames from ``passage_frame`` on.
 """
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
@@ -18,27 +20,46 @@ DRAFT_OF = {
     "token_frames": "draft_frames",
     "token_centres": "draft_centres",
     "token_probabilities": "draft_probabilities",
+    "token_margins": "draft_margins",
 }
 """What is kept of committed tokens, and the same of the draft's."""
 
 
-def append(decoder: Decoder, features: Tensor, sounds: tuple[Tensor, Tensor], slots: Tensor, state: State) -> None:
-    """Append a tick to the memories.
+@dataclass(frozen=True, slots=True)
+class Sounds:
+    """Ticks as memories keep them."""
+
+    keys: list[Tensor]
+    """Of each layer: float32 [U, H, TICK_FRAMES, E], as the values."""
+    values: list[Tensor]
+    level: Tensor
+    """float32 [U, TICK_FRAMES]: see ``sound``."""
+    speech: Tensor
+    """float32 [U, TICK_FRAMES]: how probably frames are speech."""
+
+    @classmethod
+    def of(cls, decoder: Decoder, features: Tensor, level: Tensor, speech: Tensor) -> "Sounds":
+        """Project the features float32 [U, TICK_FRAMES, D] of ticks for the decoder whose memory it is."""
+        projected = [layer.memory(features) for layer in decoder.layers]
+        return cls([k for k, _ in projected], [v for _, v in projected], level, speech)
+
+
+def append(sounds: Sounds, ticks: Tensor, slots: Tensor, state: State) -> None:
+    """Append a tick to each of the memories.
 
     Args:
-        decoder: whose memory it is.
-        features: float32 [B, TICK_FRAMES, D].
-        sounds: float32 [B, TICK_FRAMES] each: levels, and how probably frames are speech.
+        sounds: of the step.
+        ticks: int64 [B]: which of them.
         slots: int64 [B].
         state: of the slots.
     """
     at = state["memory_size"][slots, None] + torch.arange(TICK_FRAMES, device=slots.device)
     index = slots[:, None], slice(None), at
-    for i, layer in enumerate(decoder.layers):
-        k, v = layer.memory(features)
-        state["memory_k"][:, i][index] = k.transpose(1, 2)
-        state["memory_v"][:, i][index] = v.transpose(1, 2)
-    state["memory_level"][slots[:, None], at], state["memory_speech"][slots[:, None], at] = sounds
+    for i, (k, v) in enumerate(zip(sounds.keys, sounds.values, strict=True)):
+        state["memory_k"][:, i][index] = k[ticks].transpose(1, 2)
+        state["memory_v"][:, i][index] = v[ticks].transpose(1, 2)
+    state["memory_level"][slots[:, None], at] = sounds.level[ticks]
+    state["memory_speech"][slots[:, None], at] = sounds.speech[ticks]
     state["memory_size"][slots] += TICK_FRAMES
 
 

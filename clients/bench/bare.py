@@ -87,7 +87,7 @@ class BareModels:
             max_batch=self._pool.limits.max_batch,
             units=len(self._devices) if on_devices else usable_cores(),
             units_each=1 if on_devices else self._pool.threads,
-            final_instances=final.instances if final is not None else 0,
+            final_instances=len(final.places) if final is not None else 0,
         )
 
     def sweep(self, say: Say) -> Bare:
@@ -127,8 +127,8 @@ class BareModels:
                 LoadModel(
                     source=pool.source,
                     instance=0,
-                    device=pool.device,
-                    threads=pool.threads,
+                    device=pool.placements[0].device,
+                    threads=pool.placements[0].threads,
                     track=self._track.samples,
                 )
             )
@@ -146,8 +146,8 @@ class BareModels:
                 LoadModel(
                     source=self._pool.source,
                     instance=index,
-                    device=self._pool.device,
-                    threads=self._pool.threads,
+                    device=self._pool.placements[index].device,
+                    threads=self._pool.placements[index].threads,
                     track=self._track.samples,
                 )
             )

@@ -158,7 +158,7 @@ def _batch(instance: "OneShotInstance", audio: list[Samples]) -> int:
     from server.ids import InstanceIndex, RequestId
     from server.plan import BatchFailure, Request, RequestBatch
 
-    requests = tuple(Request(request_id=RequestId(i), samples=samples) for i, samples in enumerate(audio))
+    requests = tuple(Request(request_id=RequestId(i), payload=samples) for i, samples in enumerate(audio))
     batch = RequestBatch(plan_id=0, instance=InstanceIndex(0), requests=requests, queued_at_ns=(0,) * len(requests))
     outcome = instance.run_batch(batch)
     if isinstance(outcome, BatchFailure):

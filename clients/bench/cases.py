@@ -9,6 +9,7 @@ from typing import Final
 
 from server.configuration.config import FinalConfig, LiveConfig, MoorageConfig
 from server.configuration.environment import PREFIX, SEPARATOR
+from server.configuration.report import toml_value
 
 LIGHT_MODEL: Final = "light-lstm"
 
@@ -104,9 +105,10 @@ def environment_of(config: MoorageConfig, slots: int) -> Mapping[str, str]:
 
 def _settings(section: str, model: LiveConfig | FinalConfig) -> dict[str, str]:
     found: dict[str, str] = {}
-    for name, value in model.model_dump().items():
+    for name in type(model).model_fields:
+        value = getattr(model, name)
         if name == "options":
             found |= {f"{section}__OPTIONS__{key.upper()}": json.dumps(each) for key, each in value.items()}
-        else:
-            found[f"{section}__{name.upper()}"] = value if isinstance(value, str) else json.dumps(value)
+        elif name != "resources":  # what models of the service share, a case has for itself
+            found[f"{section}__{name.upper()}"] = value if isinstance(value, str) else toml_value(name, value)
     return found

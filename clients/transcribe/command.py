@@ -14,6 +14,7 @@ from clients.transcribe.transcript_files import Destination
 from clients.transcribe.transcript_format import Format, format_named
 from clients.transcribe.transcription import Transcription
 from clients.transcribe.view import Show
+from server.audit.auditor import AuditSettings
 from server.clock import SystemClock
 from server.composition import engine_config
 from server.configuration.config import MoorageConfig, Tree, load_config
@@ -72,7 +73,7 @@ def sized(config: MoorageConfig, n_files: int) -> MoorageConfig:
     """The configuration with a slot for each file that is read side by side; what a measurement would say is how many
     keep up with real time, which no file has to."""
     live = config.live
-    slots = live.slots or -(-min(DEFAULT_AT_ONCE, n_files) // live.instances)
+    slots = live.slots or -(-min(DEFAULT_AT_ONCE, n_files) // live.n_instances)
     return config.model_copy(update={"live": live.model_copy(update={"slots": min(slots, live.max_slots)})})
 
 
@@ -82,8 +83,11 @@ def _given(**options: str | int | None) -> Tree:
 
 @asynccontextmanager
 async def embedded_engine(config: MoorageConfig) -> AsyncIterator[Engine]:
-    """The engine of the service, its models in threads of this process, with no client to time out."""
-    settings = replace(engine_config(config, WorkerKind.THREAD), idle_timeout_s=0.0)
+    """The engine of the service, its models in threads of this process, with no client to time out, and without what
+    serves other clients alone: further models and audits.
+    """
+    settings = engine_config(config, WorkerKind.THREAD)
+    settings = replace(settings, idle_timeout_s=0.0, models=(), audit=AuditSettings(share=0.0))
     engine = Engine(settings, SystemClock())
     await engine.start()
     try:
@@ -106,5 +110,5 @@ async def transcribe_files(files: Sequence[Path], config: MoorageConfig, show: S
     """
     async with embedded_engine(config) as engine:
         show.begin()
-        at_once = config.live.slots * config.live.instances
+        at_once = config.live.slots * config.live.n_instances
         await Transcription(engine=engine, at_once=at_once, on_progress=show.advance, on_record=show.keep).run(files)

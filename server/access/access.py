@@ -83,6 +83,11 @@ class Grant:
         """Whose key it is; None in an open service."""
         return None if self._account is None else self._account.key.name
 
+    @property
+    def priority(self) -> int:
+        """Level of its streams where they wait for a slot: 1 goes first; 0 is the last."""
+        return 0 if self._account is None else self._account.key.priority
+
     def spend(self, audio_s: float, now_ns: int) -> float:
         """Audio was taken, of all its sequences together.
 

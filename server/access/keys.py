@@ -31,6 +31,8 @@ def toml_of(key: AccessKey) -> str:
         lines.append(f"max_streams = {key.max_streams}")
     if key.max_audio_s_per_minute:
         lines.append(f"max_audio_s_per_minute = {key.max_audio_s_per_minute}")
+    if key.priority:
+        lines.append(f"priority = {key.priority}")
     return "\n".join(lines)
 
 

@@ -38,6 +38,11 @@ class Portion:
     ready_at_ns: int
     """When its last sample, or its mark, arrived."""
 
+    @property
+    def is_flush(self) -> bool:
+        """Whether it is read on scratch."""
+        return self.kind is not PortionKind.TICK
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakenPortion:

@@ -39,6 +39,8 @@ class SlotTable:
         self._generations = [0] * n_slots
         self._free = [SlotIndex(index) for index in range(n_slots)]
         self._scrub_at_ns: dict[SlotIndex, int] = {}
+        self._in_scrub: set[SlotIndex] = set()
+        self._vacated: set[SlotIndex] = set()
 
     @property
     def n_slots(self) -> int:
@@ -90,6 +92,13 @@ class SlotTable:
         self._expect_tenancy(lease)
         self._states[lease.slot] = SlotState.FREE
         heappush(self._free, lease.slot)
+        self._vacated.add(lease.slot)
+
+    def take_vacated(self) -> tuple[SlotIndex, ...]:
+        """Slots that became free since this was last asked, those included that have a new tenant by now."""
+        vacated = tuple(sorted(self._vacated))
+        self._vacated.clear()
+        return vacated
 
     def quarantine(self, lease: Lease, scrub_at_ns: int) -> None:
         """End a tenancy; the slot is in doubt and may be scrubbed from ``scrub_at_ns`` on.
@@ -104,21 +113,26 @@ class SlotTable:
     def quarantine_all(self, scrub_at_ns: int) -> None:
         """Put every slot in doubt, with or without a tenant: the instance that held them is gone."""
         self._free.clear()
+        self._in_scrub.clear()
+        self._vacated.clear()
         for index in range(self.n_slots):
             self._states[index] = SlotState.QUARANTINED
             self._scrub_at_ns[SlotIndex(index)] = scrub_at_ns
 
-    def scrub_due(self, now_ns: int) -> tuple[SlotIndex, ...]:
-        """Slots in doubt that may be scrubbed now."""
-        return tuple(slot for slot, at_ns in self._scrub_at_ns.items() if at_ns <= now_ns)
+    def take_scrubs(self, now_ns: int) -> tuple[SlotIndex, ...]:
+        """Slots in doubt that may be scrubbed now; each is in one step at a time, until it is cleared or deferred."""
+        due = tuple(s for s, at_ns in self._scrub_at_ns.items() if at_ns <= now_ns and s not in self._in_scrub)
+        self._in_scrub.update(due)
+        return due
 
     def next_scrub_at_ns(self) -> int | None:
         """When the next slot in doubt may be scrubbed."""
-        return min(self._scrub_at_ns.values(), default=None)
+        return min((at_ns for slot, at_ns in self._scrub_at_ns.items() if slot not in self._in_scrub), default=None)
 
     def defer_scrub(self, slot: SlotIndex, scrub_at_ns: int) -> None:
         """A scrub did not prove the slot clean: it may be tried again from then on."""
         self._expect_quarantine(slot)
+        self._in_scrub.discard(slot)
         self._scrub_at_ns[slot] = scrub_at_ns
 
     def clear(self, slot: SlotIndex) -> None:
@@ -128,6 +142,7 @@ class SlotTable:
             ServiceError: the slot is not in doubt.
         """
         self._expect_quarantine(slot)
+        self._in_scrub.discard(slot)
         del self._scrub_at_ns[slot]
         self._states[slot] = SlotState.FREE
         heappush(self._free, slot)

@@ -4,50 +4,58 @@ A value comes from the file (TOML), then from the environment (``MOORAGE_SERVER_
 from the command line; the last one wins. Nothing changes a configuration after it is loaded.
 """
 
-import difflib
 import ipaddress
 import os
 import re
 import tomllib
-import types
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal, get_args, get_origin
+from typing import Annotated, Literal
 
-from annotated_types import Ge, Gt, Le, Lt, MaxLen
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
-from pydantic.fields import FieldInfo
-from pydantic_core import ErrorDetails
+from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from server.configuration.environment import settings_in
+from server.configuration.faults import allowed_values, fault_line, field_at, is_text
+from server.configuration.model_sections import (
+    MAX_RESOURCES,
+    FinalConfig,
+    LiveConfig,
+    TensorModelConfig,
+    repeated_name,
+)
+from server.configuration.section import NAME_PATTERN, PATTERN_WORDS, SHA256_PATTERN, Section
 from server.errors import ConfigError
+
+__all__ = [
+    "BACKLOG_LEVELS",
+    "NAME_PATTERN",
+    "PATTERN_WORDS",
+    "AccessConfig",
+    "AccessKey",
+    "AuditConfig",
+    "CodecConfig",
+    "FinalConfig",
+    "HttpConfig",
+    "LiveConfig",
+    "LogConfig",
+    "MoorageConfig",
+    "Section",
+    "ServerConfig",
+    "TensorModelConfig",
+    "TlsConfig",
+    "Tree",
+    "allowed_values",
+    "config_sources",
+    "field_paths",
+    "is_loopback",
+    "load_config",
+]
 
 ORIGIN_PATTERN = r"\*|https?://([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(:\d{1,5})?"
 
-Scalar = bool | int | float | str
 Tree = dict[str, object]
 """Sections and fields as TOML gives them."""
-
-DEVICE_PATTERN = r"^(auto|cpu|cuda(:\d{1,3})?)$"
-NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9 ._@-]{0,63}$"
-SHA256_PATTERN = r"^[0-9a-f]{64}$"
-PATTERN_WORDS = {
-    DEVICE_PATTERN: "auto, cpu, cuda or cuda:N",
-    NAME_PATTERN: "1 to 64 letters, digits, spaces and . _ @ -, a letter or digit first",
-    SHA256_PATTERN: "64 hexadecimal digits in lower case, as moorage key new prints them",
-}
-
-Device = Annotated[str, Field(pattern=DEVICE_PATTERN)]
-"""``auto`` (CUDA if there is one, else CPU), ``cpu``, ``cuda`` or ``cuda:N``."""
-
-
-class Section(BaseModel):
-    """What all sections have in common."""
-
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True, allow_inf_nan=False
-    )
 
 
 class ServerConfig(Section):
@@ -99,65 +107,8 @@ class LogConfig(Section):
     """Whether final texts are logged too. They are what people said: think of who reads the logs. Audio never is."""
 
 
-class LiveConfig(Section):
-    """The live model: stateful, under the sequence batcher."""
-
-    model: str = Field(default="moonshine-live", min_length=1)
-    """Name in the model registry."""
-    instances: int = Field(default=2, ge=1, le=64)
-    """Loaded copies; a stream stays on one of them. On a CPU two of one thread hold twice the streams of one of two."""
-    device: Device = "auto"
-    """Where the instances run; with several CUDA devices ``auto`` spreads them."""
-    slots: int = Field(default=0, ge=0, le=65_536)
-    """Live sequences per instance; 0 takes ``load_fraction`` of what a measurement at warm-up allows in real time."""
-    max_slots: int = Field(default=1024, ge=1, le=65_536)
-    """Upper limit of ``slots``, measured or given: it bounds the memory that state takes."""
-    load_fraction: float = Field(default=0.8, gt=0.0, le=1.0)
-    """Part of the measured real-time streams that is offered as slots."""
-    max_batch: int = Field(default=64, ge=1, le=4096)
-    """Rows of one step at most."""
-    max_delay_ms: float = Field(default=10.0, ge=0.0, le=1000.0)
-    """Time a ready tick may wait for company in its batch."""
-    max_queued_s: float = Field(default=10.0, ge=1.0, le=600.0)
-    """Audio of one sequence that may wait for its turn; after it the client's messages are not read on."""
-    threads: int = Field(default=0, ge=0, le=1024)
-    """CPU threads of each instance; 0 shares the machine's cores among the instances of both models."""
-    options: dict[str, Scalar] = {}
-    """Settings of the model itself; the model checks them."""
-
-    @model_validator(mode="after")
-    def _slots_within_limit(self) -> "LiveConfig":
-        if self.slots > self.max_slots:
-            raise ValueError(f"slots is {self.slots}, allowed: at most max_slots, which is {self.max_slots}")
-        return self
-
-
-class FinalConfig(Section):
-    """The final model: stateless, under the dynamic batcher."""
-
-    model: str = Field(default="moonshine-base", min_length=1)
-    """Name in the model registry; ``none`` makes the live text the final text."""
-    instances: int = Field(default=1, ge=1, le=64)
-    """Loaded copies of the model; any request may run on any of them."""
-    device: Device = "auto"
-    """Where the instances run."""
-    target_size: int = Field(default=2, ge=1, le=1024)
-    """Requests of a batch: it starts when so many wait … Few tell finals sooner on a CPU, many use a GPU better."""
-    window_ms: float = Field(default=20.0, ge=0.0, le=10_000.0)
-    """… or when the oldest has waited this long, whichever comes first."""
-    max_queued: int = Field(default=1024, ge=1, le=1_000_000)
-    """Utterances that may wait; above it the live text becomes the final text, and is counted."""
-    max_batch_s: float = Field(default=120.0, ge=30.0, le=3600.0)
-    """Padded audio of one batch at most: requests times the longest of them."""
-    threads: int = Field(default=0, ge=0, le=1024)
-    """CPU threads of each instance; 0 shares the machine's cores among the instances of both models."""
-    options: dict[str, Scalar] = {}
-    """Settings of the model itself; the model checks them."""
-
-    @property
-    def enabled(self) -> bool:
-        """Whether there is a second pass at all."""
-        return self.model != "none"
+BACKLOG_LEVELS = 8
+"""Levels of streams that wait for a slot."""
 
 
 class AccessKey(Section):
@@ -172,6 +123,8 @@ class AccessKey(Section):
     max_audio_s_per_minute: float = Field(default=0.0, ge=0.0, le=10_000_000.0)
     """Audio taken per minute, all sequences of the key together: the budget of one minute may come at once, more is
     read no faster than this. 60 is one stream in real time; 0 is without limit."""
+    priority: int = Field(default=0, ge=0, le=BACKLOG_LEVELS)
+    """Its level where streams wait for a slot (``live.backlog``): 1 goes first; 0 is the last of the levels."""
 
 
 class AccessConfig(Section):
@@ -237,6 +190,35 @@ class CodecConfig(Section):
     1 % of a core. Streams beyond what all processes hold are refused with 503."""
 
 
+class HttpConfig(Section):
+    """Requests with a body: recordings, and the models of ``[[models]]``."""
+
+    max_body_bytes: int = Field(default=104_857_600, ge=1024, le=4_294_967_296)
+    """Largest body; a larger one is refused with 413."""
+    body_timeout_s: float = Field(default=60.0, gt=0.0, le=3600.0)
+    """Time for a body to come in whole; then the request is refused with 408. A recording is read as it comes: its
+    client may let so much time pass in a row, and in all so much more than its audio lasts."""
+    max_requests: int = Field(default=64, ge=1, le=65_536)
+    """Requests with a body that are worked on at once; more are refused with 503."""
+    model_control: bool = False
+    """Whether clients may load, replace and unload models (``/v2/repository``); where there are keys, any key may."""
+
+
+class AuditConfig(Section):
+    """Finished streams that are decoded again, alone, to compare: a misrouted chunk shows in nothing else."""
+
+    share: float = Field(default=0.01, ge=0.0, le=1.0)
+    """Part of the streams that is audited where there is capacity left; 0: none."""
+    max_audio_s: float = Field(default=60.0, gt=0.0, le=60.0)
+    """Audio of a stream that is kept for it at most, in memory, until it is compared; of longer ones the beginning is
+    audited."""
+    alarm_s: float = Field(default=600.0, gt=0.0, le=86_400.0)
+    """Time after a mismatch for which ``/readyz?strict`` says 503."""
+    log_texts: bool = True
+    """Whether the log line about a difference has the words around it, as heard and as decoded alone; false where logs
+    must hold nothing that was said."""
+
+
 class MoorageConfig(Section):
     """The whole configuration."""
 
@@ -254,6 +236,36 @@ class MoorageConfig(Section):
     """The live model."""
     final: FinalConfig = FinalConfig()
     """The final model."""
+    models: tuple[TensorModelConfig, ...] = Field(default=(), max_length=64, strict=False)
+    """Further models, which take tensors."""
+    resources: dict[str, Annotated[int, Field(ge=1, le=1_000_000)]] = Field(default={}, max_length=MAX_RESOURCES)
+    """How much there is of each resource, by names of your own: what models take of one together (their ``resources``)
+    is never more."""
+    http: HttpConfig = HttpConfig()
+    """Requests with a body."""
+    audit: AuditConfig = AuditConfig()
+    """Finished streams decoded again."""
+
+    @model_validator(mode="after")
+    def _names_differ(self) -> "MoorageConfig":
+        name = repeated_name(self.models)
+        if name is not None:
+            raise ValueError(f"models: several have the name {name}")
+        return self
+
+    @model_validator(mode="after")
+    def _resources_suffice(self) -> "MoorageConfig":
+        sections = [("live", self.live), ("final", self.final)]
+        sections += [(f"models.{model.name}", model) for model in self.models]
+        for place, section in sections:
+            for resource, need in section.resources.items():
+                total = self.resources.get(resource)
+                if total is None:
+                    known = ", ".join(self.resources) or "none is configured"
+                    raise ValueError(f"{place}.resources: {resource} is not in [resources]; known: {known}")
+                if need > total:
+                    raise ValueError(f"{place}.resources.{resource}: {need}, but [resources] has {total}")
+        return self
 
     @model_validator(mode="after")
     def _open_only_on_purpose(self) -> "MoorageConfig":
@@ -294,7 +306,7 @@ def load_config(
     try:
         return MoorageConfig.model_validate(tree)
     except ValidationError as error:
-        lines = dict.fromkeys(_line(fault) for fault in error.errors(include_url=False))
+        lines = dict.fromkeys(fault_line(MoorageConfig, fault) for fault in error.errors(include_url=False))
         raise ConfigError("\n".join(lines)) from None
 
 
@@ -309,8 +321,13 @@ def config_sources(path: Path | None, environment: Mapping[str, str] | None, ove
 
 def field_paths() -> list[str]:
     """The dotted path of every field there is, in the order of the sections; lists of tables are one field."""
-    sections = {name: _section_of(field) for name, field in MoorageConfig.model_fields.items()}
-    return [f"{name}.{key}" for name, section in sections.items() if section for key in section.model_fields]
+    sections = {name: type(field.default) for name, field in MoorageConfig.model_fields.items()}
+    return [
+        f"{name}.{key}"
+        for name, section in sections.items()
+        if issubclass(section, BaseModel)
+        for key in section.model_fields
+    ]
 
 
 def _read(path: Path) -> Tree:
@@ -330,8 +347,8 @@ def _from_environment(environment: Mapping[str, str]) -> Tree:
     """
     tree: Tree = {}
     for name, path in settings_in(environment, field_paths()).items():
-        field, text = _field(path), environment[name]
-        value = text if field is not None and _is_text(field) else _as_toml(text)
+        field, text = field_at(MoorageConfig, path), environment[name]
+        value = text if field is not None and is_text(field) else _as_toml(text)
         for key in reversed(path):
             value = {key: value}
         tree = _merged(tree, value)  # type: ignore[arg-type]  # the loop wrapped it in at least one dict
@@ -352,99 +369,3 @@ def _merged(base: Tree, over: Tree) -> Tree:
         below = merged.get(key)
         merged[key] = _merged(below, value) if isinstance(below, dict) and isinstance(value, dict) else value
     return merged
-
-
-def _field(path: Sequence[int | str]) -> FieldInfo | None:
-    """The field at a dotted path, or None where there is none (or it is below ``options``)."""
-    section = _section(path[:-1]) if path else None
-    return None if section is None else section.model_fields.get(str(path[-1]))
-
-
-def _section(path: Sequence[int | str]) -> type[BaseModel] | None:
-    """The section at a dotted path, or the one that the items of a list there are; None where there is none."""
-    section: type[BaseModel] = MoorageConfig
-    for key in path:
-        if isinstance(key, int):
-            continue  # which one of the list makes no difference
-        field = section.model_fields.get(key)
-        below = None if field is None else _section_of(field)
-        if below is None:
-            return None
-        section = below
-    return section
-
-
-def _section_of(field: FieldInfo) -> type[BaseModel] | None:
-    kinds = (field.annotation, *get_args(field.annotation))
-    return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)), None)
-
-
-def _is_text(field: FieldInfo) -> bool:
-    return field.annotation is str or get_origin(field.annotation) is Literal
-
-
-def _line(fault: ErrorDetails) -> str:
-    """One fault as ``server.port: given 99999, allowed: an integer from 0 to 65535``."""
-    location = fault["loc"]
-    if location[1:2] == ("options",) and len(location) > 2:
-        location = location[:3]  # each branch of the union of types reports a fault of its own
-    path = ".".join(str(part) for part in location) or "moorage"
-    if fault["type"] == "extra_forbidden":
-        return f"{path}: unknown{_suggestion(location)}"
-    if fault["type"] == "value_error":
-        message = fault["msg"].removeprefix("Value error, ")
-        return f"{path}: {message}" if location else message
-    if fault["type"] == "missing":
-        return f"{path}: missing"
-    field = _field(location)
-    allowed = _allowed_item(location) if field is None else allowed_values(field)
-    given = "something else" if location[-1:] == ("sha256",) else repr(fault["input"])  # it may be the key itself
-    return f"{path}: given {given}, allowed: {allowed}"
-
-
-def _suggestion(path: tuple[int | str, ...]) -> str:
-    section = _section(path[:-1])
-    known = [] if section is None else list(section.model_fields)
-    close = difflib.get_close_matches(str(path[-1]), known, n=1)
-    return f" (did you mean {close[0]}?), allowed: {', '.join(known)}" if close else f", allowed: {', '.join(known)}"
-
-
-def _allowed_item(location: tuple[int | str, ...]) -> str:
-    """What an item of a list or of ``options`` takes, in words."""
-    if not isinstance(location[-1], int):
-        return "a text, a number or a boolean"
-    return "a text" if _section(location) is None else "a table"
-
-
-def allowed_values(field: FieldInfo) -> str:
-    """What a field takes, in words."""
-    annotation = field.annotation
-    if get_origin(annotation) is Literal:
-        return ", ".join(str(choice) for choice in get_args(annotation))
-    pattern = next((getattr(rule, "pattern", None) for rule in field.metadata if hasattr(rule, "pattern")), None)
-    if pattern is not None:
-        return PATTERN_WORDS[pattern]
-    if annotation is bool:
-        return "true or false"
-    if annotation in (int, float):
-        return f"{'an integer' if annotation is int else 'a number'} {_range(field)}".strip()
-    if annotation is str:
-        return "a text" if field.default == "" else "a text that is not empty"
-    if get_origin(annotation) is tuple:
-        limit = next(rule.max_length for rule in field.metadata if isinstance(rule, MaxLen))
-        return f"a list of {'texts' if _section_of(field) is None else 'tables'}, at most {limit}"
-    return "a table of texts, numbers and booleans" if isinstance(annotation, types.GenericAlias) else "a table"
-
-
-def _range(field: FieldInfo) -> str:
-    words = []
-    for rule in field.metadata:
-        if isinstance(rule, Ge):
-            words.append(f"from {rule.ge}")
-        elif isinstance(rule, Gt):
-            words.append(f"above {rule.gt}")
-        elif isinstance(rule, Le):
-            words.append(f"to {rule.le}")
-        elif isinstance(rule, Lt):
-            words.append(f"below {rule.lt}")
-    return " ".join(words)

@@ -61,8 +61,14 @@ def config_text(
     origins = (("command line", command_line), (ENVIRONMENT, variables), (str(path), file))
     lines: list[str] = []
     for name in MoorageConfig.model_fields:
-        section: BaseModel = getattr(config, name)
-        lines += ["", *_section_lines(name, section, [(origin, _table(tree, name)) for origin, tree in origins])]
+        section: object = getattr(config, name)
+        if isinstance(section, BaseModel):
+            lines += ["", *_section_lines(name, section, [(origin, _table(tree, name)) for origin, tree in origins])]
+        elif isinstance(section, dict):
+            lines += ["", f"[{name}]"]
+            lines += _option_lines((name,), section, [(origin, _table(tree, name)) for origin, tree in origins])
+        elif _is_tables(section):
+            lines += _item_lines(name, section, _origin((name,), list(origins)))
     return "\n".join(lines[1:]) + "\n"
 
 
@@ -70,6 +76,14 @@ def reference() -> str:
     """Every field with unit, bounds, default and meaning, in Markdown: ``docs/configuration.md``."""
     parts = [INTRODUCTION]
     for name, field in MoorageConfig.model_fields.items():
+        item = _item_section(field)
+        if item is not None:
+            text = f"{_flat(field.description)} {_flat(item.__doc__)}"
+            parts.append(f"## `[[{name}]]`\n\n{text}\n\n{_field_table(None, item)}")
+            continue
+        if not isinstance(field.default, BaseModel):
+            parts.append(f"## `[{name}]`\n\n{_flat(field.description)}\n")
+            continue
         section = type(field.default)
         parts.append(f"## `[{name}]`\n\n{_flat(field.description)}\n\n{_field_table(name, section)}")
         for key, below in section.model_fields.items():
@@ -88,17 +102,27 @@ def _section_lines(name: str, section: BaseModel, sources: list[tuple[str, Tree]
     lists = {key: value for key, value in values.items() if value and _is_tables(value)}
     for key, value in values.items():
         if key not in tables and key not in lists:
-            yield f"{key} = {_toml(key, value)}  # {_origin((name, key), sources)}"
+            yield f"{key} = {toml_value(key, value)}  # {_origin((name, key), sources)}"
     for key, items in lists.items():
-        for item in items:
-            yield from ("", f"[[{name}.{key}]]  # {_origin((name, key), sources)}")
-            yield from (f"{field} = {_toml(field, value)}" for field, value in _values(item).items())
+        yield from _item_lines(f"{name}.{key}", items, _origin((name, key), sources))
     for key, table in tables.items():
         yield from ("", f"[{name}.{key}]")
-        below = [(origin, _table(tree, key)) for origin, tree in sources]
-        for option, value in table.items():
-            word = option if BARE_KEY.fullmatch(option) else json.dumps(option)
-            yield f"{word} = {_toml(option, value)}  # {_origin((name, key, option), below)}"
+        yield from _option_lines((name, key), table, [(origin, _table(tree, key)) for origin, tree in sources])
+
+
+def _item_lines(path: str, items: tuple[BaseModel, ...], origin: str) -> Iterator[str]:
+    for item in items:
+        yield from ("", f"[[{path}]]  # {origin}")
+        yield from (f"{field} = {toml_value(field, value)}" for field, value in _values(item).items())
+
+
+def _option_lines(path: tuple[str, ...], table: dict[str, object], sources: list[tuple[str, Tree]]) -> Iterator[str]:
+    for option, value in table.items():
+        yield f"{_word(option)} = {toml_value(option, value)}  # {_origin((*path, option), sources)}"
+
+
+def _word(key: str) -> str:
+    return key if BARE_KEY.fullmatch(key) else json.dumps(key)
 
 
 def _values(section: BaseModel) -> dict[str, object]:
@@ -117,16 +141,21 @@ def _table(tree: Tree, key: str) -> Tree:
 
 
 def _is_tables(value: object) -> TypeGuard[tuple[BaseModel, ...]]:
-    return isinstance(value, tuple) and all(isinstance(item, BaseModel) for item in value)
+    return isinstance(value, tuple) and bool(value) and all(isinstance(item, BaseModel) for item in value)
 
 
-def _toml(key: str, value: object) -> str:
+def toml_value(key: str, value: object) -> str:
+    """A value as TOML has it on one line; secrets, which ``key`` tells, are hidden."""
     if key in SECRETS:
         return json.dumps(HIDDEN)
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, tuple):
-        return f"[{', '.join(_toml('', item) for item in value)}]"
+        return f"[{', '.join(toml_value('', item) for item in value)}]"
+    if isinstance(value, BaseModel):
+        value = _values(value)
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{_word(key)} = {toml_value(key, each)}' for key, each in value.items())}}}"
     return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
 
 
@@ -142,7 +171,7 @@ def _field_table(section_name: str | None, section: type[BaseModel]) -> str:
 
 
 def _shown_default(default: object) -> str:
-    return "{}" if default == {} else _toml("", default)
+    return "{}" if default == {} else toml_value("", default)
 
 
 def _item_section(field: FieldInfo) -> type[BaseModel] | None:
@@ -154,10 +183,11 @@ def _options_part(name: str) -> str:
     settings = settings_class(name)
     assert settings is not None
     texts = _attribute_texts(settings)
-    section = "live" if DECLARED[name].scheduler == "sequence" else "final"
+    declared = DECLARED[name]
+    section = "models" if not declared.listens else "live" if declared.scheduler == "sequence" else "final"
     rows = ["| option | default | meaning |", "|---|---|---|"]
     for field in fields(settings):
-        rows.append(f"| `{field.name}` | `{_toml('', field.default)}` | {_cell(texts.get(field.name, ''))} |")
+        rows.append(f"| `{field.name}` | `{toml_value('', field.default)}` | {_cell(texts.get(field.name, ''))} |")
     heading = f"## `[{section}.options]` of `{name}`"
     return "\n".join([heading, "", *rows, ""])
 

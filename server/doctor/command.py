@@ -9,7 +9,7 @@ import typer
 
 from server.composition import check_models
 from server.configuration.config import MoorageConfig, load_config
-from server.doctor import installation, models, service
+from server.doctor import installation, models, schedulers, service
 from server.doctor.finding import Finding, as_json, as_text, fault, has_fault, ok
 from server.errors import ConfigError
 
@@ -59,6 +59,7 @@ def _configured_checks(config: MoorageConfig) -> list[Check]:
         lambda: models.check_torch(config),
         lambda: models.check_weights(config),
         lambda: models.check_memory(config),
+        lambda: schedulers.check_schedulers(config),
         lambda: service.check_port(config),
         lambda: service.check_descriptors(config),
         lambda: service.check_tls(config, time.time()),

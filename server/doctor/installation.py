@@ -15,6 +15,7 @@ PACKAGES: Final = {
     "numpy": "numpy",
     "safetensors": "safetensors",
     "websockets": "websockets",
+    "aiohttp": "aiohttp",
     "pydantic": "pydantic",
     "prometheus-client": "prometheus_client",
     "typer": "typer",

@@ -71,8 +71,8 @@ def check_memory(config: MoorageConfig) -> Iterator[Finding]:
         return
     live, final = config.live, config.final
     is_on_gpu = live.device.startswith("cuda") or (live.device == "auto" and bool(devices))
-    models_bytes = live.instances * MODEL_BYTES.get(live.model, 0)
-    models_bytes += final.instances * MODEL_BYTES.get(final.model, 0) if final.enabled else 0
+    models_bytes = live.n_instances * MODEL_BYTES.get(live.model, 0)
+    models_bytes += final.n_instances * MODEL_BYTES.get(final.model, 0) if final.enabled else 0
     if models_bytes > machine_bytes:
         text = f"models take about {models_bytes / GIB:.1f} GiB, there are {machine_bytes / GIB:.1f} GiB"
         yield warning("memory", text, "lower live.instances or final.instances")
@@ -96,7 +96,7 @@ def _slot_finding(config: MoorageConfig, check: str, room_bytes: int) -> Finding
     text = f"a slot takes {slot_bytes / (1 << 20):.0f} MiB, there is room for about {room}"
     if live.slots == 0:
         return ok(check, f"{text}; how many there are is measured at the start, up to {live.max_slots} per instance")
-    asked = live.slots * live.instances
+    asked = live.slots * live.n_instances
     if asked > room:
         return warning(
             check, f"{text}, not for {asked}", "lower live.slots, live.instances or live.options.max_utterance_s"
@@ -136,14 +136,14 @@ def _thread_findings(config: MoorageConfig) -> Iterator[Finding]:
 
     cores = usable_cores()
     models: list[LiveConfig | FinalConfig] = [config.live, *([config.final] if config.final.enabled else [])]
-    instances = sum(model.instances for model in models)
-    asked = sum(model.instances * (model.threads or max(1, cores // instances)) for model in models)
+    instances = sum(model.n_instances for model in models)
+    asked = sum(model.n_instances * (model.threads or max(1, cores // instances)) for model in models)
     text = f"{instances} instances with {asked} threads on {cores} {'core' if cores == 1 else 'cores'}"
     if any(model.threads for model in models) and asked > cores:
         yield warning(
             "threads", text, "threads that share a core wait for each other: lower live.threads, final.threads"
         )
-    elif config.live.instances > cores:
+    elif config.live.n_instances > cores:
         yield warning("threads", text, "live instances share cores: lower live.instances to the number of cores")
     else:
         yield ok("threads", text)

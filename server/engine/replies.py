@@ -1,21 +1,22 @@
 """What one sequence is told, in order: turns the batchers' effects into events. Pure: no asyncio, no clock.
 
 Upholds I4 (exactly one terminal event, the last) and I5 (what waits for a reader is bounded). Of Partials in a row only
-the newest waits; all else is told in full, finals in the order of their utterances, whatever the order in which their
-texts arrive.
+the newest waits, and so of places in the line for a slot; all else is told in full, finals in the order of their
+utterances, whatever the order in which their texts arrive.
 """
 
 from collections import deque
 from dataclasses import dataclass, replace
 from typing import Final
 
-from asr_model.transcript import EndedUtterance, FinalOutput, LiveOutput, UtteranceEnd, Word
+from asr_model.transcript import EndedUtterance, FinalOutput, LiveOutput, Sentiment, UtteranceEnd, Word
 from server.effects import RowCompleted
 from server.errors import MoorageError
 from server.events import (
     CloseCause,
     Event,
     Partial,
+    Queued,
     SequenceClosed,
     SequenceFailed,
     SpeechStarted,
@@ -36,7 +37,17 @@ class OpenFinal:
     ended: EndedUtterance
     event: UtteranceFinal
     """Carries the live words as final ones until others come."""
-    is_resolved: bool = False
+    wants_text: bool
+    """The final model's is pending."""
+    wants_sentiment: bool
+    """Pending too, once the text is there."""
+    is_closed: bool = False
+    """It is told as it is, whatever is pending."""
+
+    @property
+    def is_resolved(self) -> bool:
+        """Whether it may be told."""
+        return self.is_closed or not (self.wants_text or self.wants_sentiment)
 
 
 class SequenceReplies:
@@ -47,12 +58,16 @@ class SequenceReplies:
         has_final_pass: Whether utterances with words wait for a final model's text.
         max_finals: Finals that are pending, and events that are unread, Partials aside, above which ``is_full`` asks
             the sender to wait.
+        wants_sentiment: Whether utterances with words wait for their sentiment.
     """
 
-    def __init__(self, sequence_id: SequenceId, *, has_final_pass: bool, max_finals: int) -> None:
+    def __init__(
+        self, sequence_id: SequenceId, *, has_final_pass: bool, max_finals: int, wants_sentiment: bool = False
+    ) -> None:
         self._sequence_id = sequence_id
         self._has_final_pass = has_final_pass
         self._max_finals = max_finals
+        self._wants_sentiment = wants_sentiment
         self._events: deque[Event] = deque()
         self._finals: deque[OpenFinal] = deque()
         self._terminal: SequenceClosed | SequenceFailed | None = None
@@ -95,11 +110,21 @@ class SequenceReplies:
         self._n_unread -= isinstance(event, UtteranceFinal | SpeechStarted)
         return event
 
+    def queue(self, position: int, expected_wait_ns: int | None) -> None:
+        """Its place in the line for a slot; 0: it has one now."""
+        if self._terminal is not None:
+            return
+        if self._events and isinstance(self._events[-1], Queued):
+            self._events.pop()
+        wait_s = None if expected_wait_ns is None else expected_wait_ns / 1e9
+        self._events.append(Queued(sequence_id=self._sequence_id, position=position, expected_wait_s=wait_s))
+
     def complete_row(self, effect: RowCompleted, output: LiveOutput) -> OpenFinal | None:
         """A live step's output for this sequence, out of its effect.
 
         Returns:
-            The utterance that ended in it, if a final pass should read it. ``resolve`` must follow.
+            The utterance that ended in it, if more is to be had of it: ``resolve`` must follow where it wants a text,
+            then ``feel`` where it wants a sentiment.
         """
         step = _step_info(effect)
         self._notice_speech(output)
@@ -114,7 +139,14 @@ class SequenceReplies:
             offset_s = final.ended.first_sample / SAMPLE_RATE
             words = tuple(_shifted(word, offset_s) for word in output.words)
             final.event = replace(final.event, words=words, has_final_pass=True)
-        final.is_resolved = True
+        final.wants_text = False
+        self._release()
+
+    def feel(self, final: OpenFinal, sentiment: Sentiment | None) -> None:
+        """The sentiment of an utterance's text; None if there will be none."""
+        if not final.is_resolved:
+            final.event = replace(final.event, sentiment=sentiment)
+        final.wants_sentiment = False
         self._release()
 
     def close(self, cause: CloseCause, received_samples: int) -> None:
@@ -131,7 +163,7 @@ class SequenceReplies:
         """
         if at_once:
             for final in self._finals:
-                final.is_resolved = True
+                final.is_closed = True
         self._finish(SequenceFailed(sequence_id=self._sequence_id, error=error))
 
     def _end_utterance(self, effect: RowCompleted, ended: EndedUtterance, step: StepInfo) -> OpenFinal | None:
@@ -157,7 +189,13 @@ class SequenceReplies:
         if ended.cause in (UtteranceEnd.ENDPOINT, UtteranceEnd.FINALIZE):
             self._speech_until_sample = None
         self._next_start_s = end_s
-        final = OpenFinal(ended=ended, event=event, is_resolved=not (ended.words and self._has_final_pass))
+        has_words = bool(ended.words)
+        final = OpenFinal(
+            ended=ended,
+            event=event,
+            wants_text=has_words and self._has_final_pass,
+            wants_sentiment=has_words and self._wants_sentiment,
+        )
         self._finals.append(final)
         self._release()
         return None if final.is_resolved else final

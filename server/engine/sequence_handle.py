@@ -12,6 +12,8 @@ import numpy as np
 from server.batching.admission import check_audio
 from server.engine.delays import SequenceDelays
 from server.engine.replies import SequenceReplies
+from server.engine.sentiment_reader import SentimentReader
+from server.engine.sequence_driver import SequenceDriver
 from server.engine.sequence_finals import SequenceFinals
 from server.errors import MoorageError, QueueFull, SequenceAlreadyEnded
 from server.events import Event
@@ -51,8 +53,18 @@ class SequenceHandle:
         """The engine's."""
         self.finals = finals
         """The engine's; None where there is no final model."""
+        self.place = 0
+        """The engine's: where it waits for a slot, 1 is next; 0: it has one."""
+        self.slot_wait_ns = 0
+        """The engine's: how long it waited for its slot, once it has one."""
+        self.is_audit = False
+        """The engine's: nobody's client, so that it is in no count."""
+        self.sentiments: SentimentReader | None = None
+        """The engine's: who tells how its finals sound; None: nobody asked."""
         self.delays: SequenceDelays | None = None
         """The engine's: how late it is told things."""
+        self.driver: SequenceDriver | None = None
+        """The engine's: the copy of the model that has it."""
 
     @property
     def sequence_id(self) -> SequenceId:

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import accumulate
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
-from server.figures.stats import DelayStats, EngineStats, HistogramSnapshot, StepStats
+from server.audit.auditor import AUDIT_OUTCOMES
+from server.figures.batcher_metrics import batcher_families, buckets, steps_by_label
+from server.figures.stats import DelayStats, EngineStats, StepStats
 
 Family = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
 
@@ -33,6 +34,10 @@ class GatewayStats:
     codec_processes: int = 0
     codec_processes_lost: int = 0
     """Codec processes that died on their own."""
+    http_active: int = 0
+    """Requests with a body, and streams of requests, that are worked on now."""
+    http_answered: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    """Requests below ``/v2`` and with bodies, by pattern of the address and status."""
 
 
 class ServiceCollector(Collector):
@@ -58,6 +63,8 @@ class ServiceCollector(Collector):
         yield from _delays(engine.delays)
         yield from _finals(engine)
         yield from _early_finals(engine)
+        yield from batcher_families(engine)
+        yield from _audits(engine)
         yield from _connections(gateway)
         expires_at_s = self._certificate_expires_at_s()
         if expires_at_s is not None:
@@ -85,6 +92,7 @@ def _sequences(stats: EngineStats) -> Iterator[Family]:
     yield _counter("moorage_sequences_ended", "Sequences ended, by cause.", "cause", stats.sequences_ended)
     yield _counter("moorage_utterances", "Utterances ended, by cause.", "cause", stats.utterances)
     yield _total("moorage_audio_seconds", "Audio taken in, in seconds.", stats.audio_s)
+    yield _total("moorage_recording_seconds", "Audio of recordings that was read, in seconds.", stats.recorded_s)
     free = stats.slots_total - stats.slots_used - stats.slots_quarantined
     slots = {"free": free, "used": stats.slots_used, "quarantined": stats.slots_quarantined}
     family = GaugeMetricFamily("moorage_slots", "Slots of all live instances, by state.", labels=["state"])
@@ -104,21 +112,18 @@ def _models(stats: EngineStats) -> Iterator[Family]:
         "moorage_measured_streams", "Real-time sequences an instance was measured to hold.", labels=["model"]
     )
     for model in stats.models:
-        instances.add_metric([model.name, "ready"], model.instances_ready)
-        instances.add_metric([model.name, "down"], model.instances - model.instances_ready)
-        restarts.add_metric([model.name], model.instances_restarted)
+        instances.add_metric([model.label, "ready"], model.instances_ready)
+        instances.add_metric([model.label, "down"], model.instances - model.instances_ready)
+        restarts.add_metric([model.label], model.instances_restarted)
         if model.tick_s:
-            ticks.add_metric([model.name], model.tick_s)
+            ticks.add_metric([model.label], model.tick_s)
         if model.streams is not None:
-            streams.add_metric([model.name], model.streams)
+            streams.add_metric([model.label], model.streams)
     yield from (instances, restarts, ticks, streams)
 
 
 def _steps(stats: EngineStats) -> Iterator[Family]:
-    names = {model.role: model.name for model in stats.models}
-    by_model: dict[str, StepStats] = {names.get("live", "live"): stats.live}
-    if stats.final is not None:
-        by_model[names.get("final", "final")] = stats.final
+    by_model = steps_by_label(stats)
     queue = _histogram("moorage_queue_seconds", "Audio complete until its batch is planned, per row.")
     step = _histogram("moorage_step_seconds", "One batch on the instance.")
     size = _histogram("moorage_batch_size", "Rows of a batch.")
@@ -133,7 +138,7 @@ def _steps(stats: EngineStats) -> Iterator[Family]:
         for instance, busy_s in steps.busy_s.items():
             busy.add_metric([model, str(instance)], busy_s)
         for family, histogram in ((queue, steps.queue_s), (step, steps.step_s), (size, steps.batch_size)):
-            family.add_metric([model], _buckets(histogram), histogram.total)
+            family.add_metric([model], buckets(histogram), histogram.total)
         failures.add_metric([model], steps.failures)
         row_failures.add_metric([model], steps.row_failures)
     yield from (queue, step, size, busy, failures, row_failures)
@@ -152,7 +157,7 @@ def _work(by_model: Mapping[str, StepStats]) -> Iterator[Family]:
 
 def _delays(stats: DelayStats) -> Iterator[Family]:
     lag = HistogramMetricFamily("moorage_lag_seconds", "Last sample of a tick or flush arrived until its result.")
-    lag.add_metric([], _buckets(stats.lag_s), stats.lag_s.total)
+    lag.add_metric([], buckets(stats.lag_s), stats.lag_s.total)
     yield lag
     yield _gauge("moorage_lag_max_seconds", "Longest that a complete tick waits for its result now.", stats.max_lag_s)
     words = HistogramMetricFamily(
@@ -161,7 +166,7 @@ def _delays(stats: DelayStats) -> Iterator[Family]:
         labels=["stage"],
     )
     for stage, histogram in (("shown", stats.word_shown_s), ("committed", stats.word_committed_s)):
-        words.add_metric([stage], _buckets(histogram), histogram.total)
+        words.add_metric([stage], buckets(histogram), histogram.total)
     yield words
     finals = HistogramMetricFamily(
         "moorage_final_delay_seconds",
@@ -169,7 +174,7 @@ def _delays(stats: DelayStats) -> Iterator[Family]:
         labels=["cause"],
     )
     for cause, histogram in sorted(stats.final_s.items()):
-        finals.add_metric([cause], _buckets(histogram), histogram.total)
+        finals.add_metric([cause], buckets(histogram), histogram.total)
     yield finals
 
 
@@ -180,9 +185,20 @@ def _finals(stats: EngineStats) -> Iterator[Family]:
     )
 
 
+def _audits(stats: EngineStats) -> Iterator[Family]:
+    text = "Finished sequences decoded again alone: same, tie, mismatch; dropped for want of room, or failed."
+    outcomes = dict.fromkeys(AUDIT_OUTCOMES, 0) | dict(stats.audit.outcomes)
+    yield _counter("moorage_audits", text, "outcome", outcomes)
+    yield _gauge("moorage_audits_waiting", "Finished sequences that wait to be decoded again.", stats.audit.waiting)
+    alarm = int(stats.audit.alarm is not None)
+    yield _gauge("moorage_audit_alarm", "1 for some time after an audit has found a wrong text.", alarm)
+
+
 def _early_finals(stats: EngineStats) -> Iterator[Family]:
     text = "Utterances read before they had ended: used as their final, or wasted because speech went on."
     yield _counter("moorage_early_finals", text, "outcome", stats.early_finals)
+    text = "Texts whose sentiment was asked for: told, late, or why there is none."
+    yield _counter("moorage_sentiments", text, "outcome", stats.sentiments)
 
 
 def _connections(stats: GatewayStats) -> Iterator[Family]:
@@ -197,6 +213,11 @@ def _connections(stats: GatewayStats) -> Iterator[Family]:
     yield _gauge("moorage_codec_streams", "Connections whose audio a codec process decodes.", stats.codec_streams)
     yield _gauge("moorage_codec_processes", "Codec processes.", stats.codec_processes)
     yield _total("moorage_codec_processes_lost", "Codec processes that died on their own.", stats.codec_processes_lost)
+    yield _gauge("moorage_http_requests_active", "Requests with a body that are worked on now.", stats.http_active)
+    answered = CounterMetricFamily("moorage_http_requests", "Requests answered.", labels=["route", "status"])
+    for (route, status), count in sorted(stats.http_answered.items()):
+        answered.add_metric([route, str(status)], count)
+    yield answered
 
 
 def _gauge(name: str, text: str, value: float) -> Family:
@@ -216,8 +237,3 @@ def _counter(name: str, text: str, label: str, values: Mapping[str, int]) -> Fam
 
 def _histogram(name: str, text: str) -> HistogramMetricFamily:
     return HistogramMetricFamily(name, text, labels=["model"])
-
-
-def _buckets(histogram: HistogramSnapshot) -> list[tuple[str, float]]:
-    bounds = [*(str(bound) for bound in histogram.upper_bounds), "+Inf"]
-    return list(zip(bounds, map(float, accumulate(histogram.counts)), strict=True))

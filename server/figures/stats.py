@@ -8,6 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from server.audit.auditor import AuditStats
+from server.batching.dynamic_config import DynamicBatcherStats
+from server.batching.resources import ResourceStats
+from server.batching.sequence_stats import BatcherStats
+
 SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.24, 0.5, 1.0, 2.5, 5.0, 10.0)
 """Upper bounds for durations; 0.24 is one tick."""
 DELAYS: Final = (0.1, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0)
@@ -30,6 +35,9 @@ class HistogramSnapshot:
     def count(self) -> int:
         """Number of values."""
         return sum(self.counts)
+
+
+NOTHING_MEASURED: Final = HistogramSnapshot(upper_bounds=(), counts=(0,), total=0.0)
 
 
 class Histogram:
@@ -74,6 +82,47 @@ class ModelStats:
     """Number format of its weights and products, as ``float32``; empty until it is loaded."""
     tick_s: float = 0.0
     """Audio of one tick; 0 for a model without state."""
+    devices: tuple[str, ...] = ()
+    """Of each instance that is loaded."""
+    instance_slots: tuple[int, ...] = ()
+    """Slots of each instance that is prepared."""
+    state_bytes: int = 0
+    """Memory that the state of all slots of all instances takes."""
+    state: str = "READY"
+    """``READY``, ``LOADING`` or ``UNAVAILABLE``."""
+    declared_scheduler: str = ""
+    """What the model says; "": nothing, or it is not loaded yet."""
+    configured_scheduler: str = ""
+    """What the configuration says; "": as the model declares."""
+    is_wrong_scheduler: bool = False
+    """Whether ``scheduler`` contradicts what is known of the model, which somebody has allowed: answers are wrong."""
+    proved_scheduler: str = ""
+    """What the probe found that it needs; "": nothing yet, or it could not tell."""
+    evidence: tuple[str, ...] = ()
+    """What that rests on, in words."""
+    strategy: str = ""
+    """Of the sequence batcher: ``oldest`` or ``direct``."""
+    optimize: str = "none"
+    """Kernels in use; they change no scheduling."""
+    optimizations: tuple[str, ...] = ()
+    """What ``optimize`` may be on these devices."""
+    resources: Mapping[str, int] = field(default_factory=dict)
+    """What a batch takes of the shared resources."""
+    preferred_sizes: tuple[int, ...] = ()
+    backlog_limit: int = 0
+    """Sequences that may wait for a slot."""
+    copies_ending: int = 0
+    """Copies that were replaced and still have sequences or requests."""
+
+    @property
+    def label(self) -> str:
+        """In metrics."""
+        return self.name if self.role in ("live", "final") else self.role
+
+    cache_bytes: int = 0
+    """Of it, what caches that grow share."""
+    cache_bytes_used: int = 0
+    """Of that, what sequences held after the last steps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +142,10 @@ class StepStats:
     """Sums of the model's own: encoder_frames, cross_frames, decoder_passes, decoder_positions, …"""
     busy_s: Mapping[int, float] = field(default_factory=dict)
     """Per instance: seconds spent on batches."""
+    slot_wait_s: HistogramSnapshot = NOTHING_MEASURED
+    """Per sequence that had to wait for a slot and got one: how long that took."""
+    outcomes: Mapping[str, int] = field(default_factory=dict)
+    """Requests by what became of them: ``completed``, ``cancelled`` or an error code. Empty for the live model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,3 +197,17 @@ class EngineStats:
     delays: DelayStats
     early_finals: Mapping[str, int] = field(default_factory=dict)
     """Utterances that were read before they had ended, by outcome: ``used`` as their final, or ``wasted``."""
+    recorded_s: float = 0.0
+    """Seconds of recordings that were read."""
+    sentiments: Mapping[str, int] = field(default_factory=dict)
+    """Texts whose sentiment was asked for, by what came of it: ``told``, ``late``, ``failed`` or an error's code."""
+    further: Mapping[str, StepStats] = field(default_factory=dict)
+    """Of the models beside live and final, by name."""
+    sequence_batchers: Mapping[str, BatcherStats] = field(default_factory=dict)
+    """By role, of the copies that take new sequences."""
+    request_batchers: Mapping[str, DynamicBatcherStats] = field(default_factory=dict)
+    """By role, of the copies that take new requests."""
+    resources: ResourceStats | None = None
+    """What models share; None where nothing is configured."""
+    audit: AuditStats = field(default_factory=AuditStats)
+    """Of finished sequences that were decoded again."""

@@ -5,12 +5,10 @@ the socket is lost, however far it came: in the handshake, in the middle of audi
 """
 
 import asyncio
-import socket
 import ssl
 import uuid
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -28,24 +26,24 @@ from server.codec.pool import CodecPool
 from server.configuration.config import ServerConfig
 from server.engine.engine import Engine
 from server.engine.sequence_handle import SequenceHandle
-from server.errors import CapacityExceeded, MoorageError, ServiceError, ShuttingDown
-from server.gateway.bounded_socket import BoundedSocket
+from server.errors import CapacityExceeded, MoorageError, PeerError, ServiceError, ShuttingDown
+from server.gateway.door import Door, DoorParts, RestPort
 from server.gateway.http import LISTEN_PATH, PROTECTED_PATHS, Reply, Site, UpgradeRequired, refusal, respond
 from server.gateway.lobby import Lobby
 from server.gateway.stream_log import StreamSource, log_ended, log_opened, log_refused
 from server.ids import SequenceId
 from server.wire.messages import ModelCards
-from server.wire.query import SessionOptions, parse_query
+from server.wire.query import SessionOptions, parse_query, sentiment_refused
 
-MAX_ANSWER_BYTES: Final = 1_048_576
-"""What may wait to be sent beyond the write buffer: one long result, or answers to pings."""
 SWITCHING_PROTOCOLS: Final = 101
 END_OF_HEAD: Final = b"\r\n\r\n"
 REQUEST_ID_HEADER: Final = "dg-request-id"
 
 
-class ListenConnection(ServerConnection, BoundedSocket):
-    """A socket with what it has taken of the service."""
+class ListenConnection(ServerConnection):
+    """A socket with what it has taken of the service. Only its place among the sockets, where it turns out that its
+    requests have bodies.
+    """
 
     request_id: str = ""
     options: SessionOptions | None = None
@@ -59,8 +57,8 @@ class ListenConnection(ServerConnection, BoundedSocket):
     intake: Intake | None = None
     """Set with the handles; a link closes it once there is one."""
     entrance: "Entrance"
-    send_buffer_bytes: int
-    """What the kernel may hold of what is sent; Linux takes twice as much."""
+    had_request: bool = False
+    """Whether a request of it was whole, ever."""
 
     @property
     def source(self) -> StreamSource:
@@ -69,14 +67,6 @@ class ListenConnection(ServerConnection, BoundedSocket):
             request_id=self.request_id, key_name=self.grant.key_name if self.grant is not None else None
         )
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The socket is there."""
-        super().connection_made(transport)
-        with suppress(OSError):  # the peer may have left by now
-            # the kernel's own choice is megabytes: results would seem to be read long after nobody reads
-            transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self.send_buffer_bytes)
-        self.entrance.receive(self)
-
     def data_received(self, data: bytes) -> None:
         """Nothing may follow a request before it is answered: websockets logs that as an internal error of its own."""
         if self.protocol.state is State.CONNECTING and (self.request is not None or data.partition(END_OF_HEAD)[2]):
@@ -84,10 +74,13 @@ class ListenConnection(ServerConnection, BoundedSocket):
         else:
             super().data_received(data)
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        """The socket is gone, in whatever state: what it has taken is given back."""
-        super().connection_lost(exc)
-        self.entrance.release(self)
+
+class ListenDoor(Door):
+    """What websockets takes for the connection that it asked for, until a connection has the socket."""
+
+    def __init__(self, parts: DoorParts, protocol: ServerProtocol) -> None:
+        super().__init__(parts)
+        self.protocol = protocol
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +104,8 @@ class GatewayParts:
     """None: plain sockets."""
     logs_transcripts: bool = False
     """Whether final texts go to the log."""
+    rest: RestPort | None = None
+    """Who takes requests with bodies, and all below ``/v2``; None: they are refused."""
 
 
 class Entrance:
@@ -135,12 +130,23 @@ class Entrance:
         """Waits until what lost connections had taken is given back."""
         await asyncio.gather(*self._closing)
 
-    def make_connection(self, protocol: ServerProtocol, server: Server, **options: object) -> ListenConnection:
+    def make_connection(self, protocol: ServerProtocol, server: Server, **options: object) -> ListenDoor:
+        """What a socket that is about to open talks to."""
         connection = ListenConnection(protocol, server, **options)  # type: ignore[arg-type]  # passed on as they came
         connection.entrance = self
-        connection.send_buffer_bytes = self._parts.config.write_buffer_bytes
-        connection.max_unsent_bytes = self._parts.config.write_buffer_bytes + MAX_ANSWER_BYTES
-        return connection
+        return ListenDoor(
+            DoorParts(
+                listen=connection,
+                rest=self._parts.rest,
+                opened=lambda transport: self.receive(connection, transport),
+                tell_busy=lambda is_busy: self.tell_busy(connection, is_busy),
+                dawdled=lambda: connection in self._lobby and not connection.had_request,
+                closed=lambda: self.release(connection),
+                buffer_bytes=self._parts.config.write_buffer_bytes,
+                first_request_s=self._parts.config.handshake_timeout_s,
+            ),
+            protocol,
+        )
 
     def process_request(self, connection: ServerConnection, request: Request) -> Response | None:
         """Before the handshake: plain GETs are answered, everything that is not to be served is refused."""
@@ -152,10 +158,14 @@ class Entrance:
             if path != LISTEN_PATH:
                 if path in PROTECTED_PATHS:
                     self._parts.access.check_page(credentials)
-                return _response(respond(request.method, path, self._parts.site))
+                return _response(respond(request.method, path, self._parts.site, query))
+            if connection not in self.sockets:
+                raise ClientLeft("the client has left")  # nobody would give back what is taken for it
             self._parts.access.check(credentials)
             _check_upgrade(request)
             options = parse_query(query, self._model_names)
+            if options.sentiment and self._parts.engine.sentiment_reader is None:
+                raise sentiment_refused()
             self._check_open()
             connection.grant = self._parts.access.admit(credentials, options.sequences, self._parts.clock.now_ns())
         except MoorageError as error:
@@ -169,6 +179,7 @@ class Entrance:
         """After the handshake was checked, the last thing before the upgrade: takes the sequences, all or none."""
         assert isinstance(connection, ListenConnection)
         self._lobby.leave(connection)
+        connection.had_request = True
         options = connection.options
         if response.status_code != SWITCHING_PROTOCOLS or options is None:
             return None
@@ -180,8 +191,12 @@ class Entrance:
             return _response(refusal(error, request_id=connection.request_id))
         connection.intake = intake
         try:
+            priority = 0 if connection.grant is None else connection.grant.priority
+            sentiments = self._parts.engine.sentiment_reader if options.sentiment else None
             for sequence_id in _sequence_ids(connection.request_id, options.sequences):
-                handles.append(self._parts.engine.open(sequence_id, options.sequence_options()))
+                asked = options.sequence_options()
+                handle = self._parts.engine.open(sequence_id, asked, priority=priority, sentiments=sentiments)
+                handles.append(handle)
         except MoorageError as error:
             for handle in handles:
                 self._parts.engine.cancel(handle)
@@ -190,7 +205,7 @@ class Entrance:
             return _response(refusal(error, request_id=connection.request_id))
         connection.handles = tuple(handles)
         connection.opened_at_ns = self._parts.clock.now_ns()
-        log_opened(connection.source, options.audio, len(handles))
+        log_opened(connection.source, options.audio, handles)
         response.headers[REQUEST_ID_HEADER] = connection.request_id
         return None
 
@@ -203,8 +218,9 @@ class Entrance:
         if len(self.sockets) - len(self._lobby) >= self._parts.config.max_connections:
             raise CapacityExceeded(f"all {self._parts.config.max_connections} connections are taken")
 
-    def receive(self, connection: ListenConnection) -> None:
+    def receive(self, connection: ListenConnection, transport: asyncio.Transport) -> None:
         """A socket was opened. More than can be refused in words are cut off, and so are those that dawdle over it."""
+        connection.transport = transport
         self.sockets.add(connection)
         config = self._parts.config
         longest = self._lobby.enter(connection)
@@ -213,6 +229,17 @@ class Entrance:
             if each is not None:
                 self.refusals["handshake_evicted"] += 1
                 each.transport.abort()
+
+    def tell_busy(self, connection: ListenConnection, is_busy: bool) -> None:
+        """A socket that is kept between requests waits with those that have said nothing yet: it takes no stream's
+        place, and the longest idle goes first.
+        """
+        connection.had_request = True
+        if is_busy:
+            self._lobby.leave(connection)
+        elif connection in self.sockets and (longest := self._lobby.enter(connection)) is not None:
+            self.refusals["handshake_evicted"] += 1
+            longest.transport.abort()
 
     def release(self, connection: ListenConnection) -> None:
         """Gives back what a lost socket had taken."""
@@ -231,6 +258,12 @@ class Entrance:
             self.closed["abort" if close is None else str(close.code)] += 1
             connected_s = (self._parts.clock.now_ns() - connection.opened_at_ns) / 1e9
             log_ended(connection.source, connection.handles, None if close is None else close.code, connected_s)
+
+
+class ClientLeft(PeerError):
+    """The socket is gone before its request was looked at."""
+
+    code = "client_left"
 
 
 class ServiceNotReady(ServiceError):

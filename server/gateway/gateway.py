@@ -56,7 +56,9 @@ class Gateway:
         Raises:
             OSError: The address cannot be had.
         """
-        config = self._config
+        config, rest = self._config, self._parts.rest
+        if rest is not None:
+            await rest.start()
         self._server = await serve(
             self._serve,
             config.host,
@@ -66,7 +68,7 @@ class Gateway:
             process_request=self._entrance.process_request,
             process_response=self._entrance.process_response,
             select_subprotocol=select_subprotocol,
-            # annotated as a class, called as a factory
+            # annotated as a class, called as a factory; what it makes hands the socket to a connection, or to another
             create_connection=cast(type[ServerConnection], self._entrance.make_connection),
             compression=None,
             server_header=None,
@@ -87,7 +89,7 @@ class Gateway:
         self._entrance.is_closed = True
         with suppress(TimeoutError):
             async with asyncio.timeout(self._config.drain_timeout_s):
-                await self._all_closed()
+                await asyncio.gather(self._all_closed(), *([self._parts.rest.drain()] if self._parts.rest else []))
         error = ShuttingDown("the service is shutting down")
         with suppress(TimeoutError):
             async with asyncio.timeout(self._config.shutdown_timeout_s):
@@ -103,6 +105,8 @@ class Gateway:
     async def stop(self) -> None:
         """Waits for the connections to close, as long as the configuration allows, then cuts them off."""
         self.stop_accepting()
+        if self._parts.rest is not None:
+            await self._parts.rest.stop()
         if self._server is not None:
             for connection in [each for each in self._entrance.sockets if not each.handles]:
                 connection.transport.abort()
@@ -129,6 +133,8 @@ class Gateway:
             codec_streams=codecs.streams,
             codec_processes=codecs.processes,
             codec_processes_lost=codecs.lost_processes,
+            http_active=self._parts.rest.active if self._parts.rest else 0,
+            http_answered=dict(self._parts.rest.answered) if self._parts.rest else {},
         )
 
     def count_received(self, n_bytes: int) -> None:

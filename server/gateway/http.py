@@ -5,14 +5,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from typing import Final
+from urllib.parse import parse_qs
 
 from server.codec.audio_format import CONTAINERS, ENCODINGS
 from server.errors import CapacityExceeded, KeyLimit, MoorageError, OriginRefused, PeerError, Unauthorized
-from server.figures.stats import EngineStats, ModelStats
+from server.figures.stats import EngineStats
+from server.gateway.model_page import model_entry
 from server.wire.close_codes import public_message
 from server.wire.query import BadQuery
 
 LISTEN_PATH: Final = "/v1/listen"
+TRANSCRIPTIONS_PATH: Final = "/v1/audio/transcriptions"
+READY_PATH: Final = "/readyz"
 TEXT: Final = "text/plain; charset=utf-8"
 JSON: Final = "application/json"
 METRICS_TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -66,9 +70,9 @@ class Site:
     """Whether new streams are refused because the service is about to stop."""
 
 
-def respond(method: str, path: str, site: Site) -> Reply:
-    """The response to a request that is not for the websocket. ``path`` is without its query."""
-    reply = _whole(method, path, site)
+def respond(method: str, path: str, site: Site, query: str = "") -> Reply:
+    """The response to a request that is not for the websocket. ``path`` is without its ``query``."""
+    reply = _whole(method, path, site, query)
     if method != "HEAD":
         return reply
     return replace(reply, body=b"", headers={**reply.headers, "Content-Length": str(len(reply.body))})
@@ -93,14 +97,22 @@ def refusal(error: MoorageError, *, request_id: str) -> Reply:
     return _json(status, body, headers)
 
 
-def _whole(method: str, path: str, site: Site) -> Reply:
+def _whole(method: str, path: str, site: Site, query: str) -> Reply:
     route = ROUTES.get(path)
+    if path == TRANSCRIPTIONS_PATH:
+        return Reply(status=HTTPStatus.METHOD_NOT_ALLOWED, body=b"only POST\n", headers={"Allow": "POST"})
     if route is None:
-        known = ", ".join((*ROUTES, LISTEN_PATH))
+        known = ", ".join((*ROUTES, LISTEN_PATH, TRANSCRIPTIONS_PATH))
         return Reply(status=HTTPStatus.NOT_FOUND, body=f"not found; known paths: {known}\n".encode())
     if method not in ("GET", "HEAD"):
         return Reply(status=HTTPStatus.METHOD_NOT_ALLOWED, body=b"only GET and HEAD\n", headers={"Allow": "GET, HEAD"})
-    return route(site)
+    return route(site) if path != READY_PATH else _readyz(site, is_strict=_is_asked(query, "strict"))
+
+
+def _is_asked(query: str, name: str) -> bool:
+    """Whether a query has that word, be it alone or with a value that is no refusal."""
+    values = parse_qs(query, keep_blank_values=True).get(name)
+    return values is not None and values[-1].lower() not in ("0", "false", "no")
 
 
 def _index(site: Site) -> Reply:
@@ -110,9 +122,13 @@ def _index(site: Site) -> Reply:
         f"{LISTEN_PATH}  websocket: audio in, JSON results out (Deepgram's live protocol)",
         f"            encoding: {', '.join(ENCODINGS)}",
         f"            or without it: {', '.join(CONTAINERS)}",
+        "            POST: a whole recording (Deepgram's API for recordings)",
+        f"{TRANSCRIPTIONS_PATH}",
+        "            POST: a whole recording (OpenAI's API)",
         "/v1/models  what is loaded",
+        "/v2         models that take tensors (KServe's protocol, with Triton's extensions)",
         "/healthz    200 while the service runs",
-        "/readyz     200 while it takes new sequences",
+        "/readyz     200 while it takes new sequences; with ?strict: and no audit of late found a wrong text",
         "/metrics    Prometheus",
         "",
     )
@@ -123,9 +139,12 @@ def _healthz(site: Site) -> Reply:
     return Reply(status=HTTPStatus.OK, body=b"ok\n")
 
 
-def _readyz(site: Site) -> Reply:
+def _readyz(site: Site, *, is_strict: bool = False) -> Reply:
+    """Strict: what is served must be right too, as far as audits tell."""
     stats = site.stats()
     reasons = _reasons(stats, is_draining=site.is_draining())
+    if is_strict and stats.audit.alarm is not None:
+        reasons.append(stats.audit.alarm)
     is_ready = not reasons
     missing = {model.role: model.instances - model.instances_ready for model in stats.models}
     body = {
@@ -152,27 +171,7 @@ def _metrics(site: Site) -> Reply:
 
 def _models(site: Site) -> Reply:
     stats = site.stats()
-    return _json(HTTPStatus.OK, {"models": [_model(model, stats) for model in stats.models]})
-
-
-def _model(model: ModelStats, stats: EngineStats) -> dict[str, str | float | None]:
-    is_stateful = model.scheduler == "sequence"
-    return {
-        "role": model.role,
-        "name": model.name,
-        "scheduler": model.scheduler,
-        "device": model.device,
-        "precision": model.precision,
-        "tick_ms": round(model.tick_s * 1000, 3) if is_stateful else None,
-        "instances": model.instances,
-        "instances_ready": model.instances_ready,
-        "slots": model.slots,
-        "slots_total": stats.slots_total if is_stateful else 0,
-        "slots_used": stats.slots_used if is_stateful else 0,
-        "slots_quarantined": stats.slots_quarantined if is_stateful else 0,
-        "slot_bytes": model.slot_bytes,
-        "streams": model.streams,
-    }
+    return _json(HTTPStatus.OK, {"models": [model_entry(model, stats) for model in stats.models]})
 
 
 def _header_text(text: str) -> str:
@@ -188,7 +187,7 @@ def _json(status: HTTPStatus, body: Mapping[str, object], headers: Mapping[str, 
 ROUTES: Final[Mapping[str, Callable[[Site], Reply]]] = {
     "/": _index,
     "/healthz": _healthz,
-    "/readyz": _readyz,
+    READY_PATH: _readyz,
     "/metrics": _metrics,
     "/v1/models": _models,
 }

@@ -26,6 +26,9 @@ class Lobby(Generic[Guest]):
     def __len__(self) -> int:
         return len(self._guests)
 
+    def __contains__(self, guest: object) -> bool:
+        return guest in self._guests
+
     @property
     def evicted(self) -> int:
         """How many have had to go so far."""

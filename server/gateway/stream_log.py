@@ -31,13 +31,14 @@ def log_refused(request_id: str, code: str) -> None:
     logger.info("stream refused", extra=fields)
 
 
-def log_opened(source: StreamSource, audio: AudioFormat, sequences: int) -> None:
-    """The first line of a stream."""
+def log_opened(source: StreamSource, audio: AudioFormat, handles: Sequence[SequenceHandle]) -> None:
+    """The first line of a stream; ``queued`` is how many of its sequences wait for a slot."""
     fields = {
         "event": "stream_opened",
         "request_id": source.request_id,
         "key": source.key_name,
-        "sequences": sequences,
+        "sequences": len(handles),
+        "queued": sum(handle.place > 0 for handle in handles),
         "encoding": audio.encoding,
         "sample_rate": audio.sample_rate,
         "channels": audio.channels,
@@ -65,6 +66,7 @@ def log_ended(
         "connected_s": round(connected_s, 3),
         "audio_s": round(max(handle.n_samples for handle in handles) / SAMPLE_RATE, 3),
         "finals": sum(handle.replies.n_finals_told for handle in handles),
+        "slot_wait_s": round(max(handle.slot_wait_ns for handle in handles) / 1e9, 3),
         "max_lag_ms": round(max(_max_lag_ns(handle) for handle in handles) / 1e6, 1),
     }
     logger.info("stream ended", extra=fields)

@@ -3,6 +3,7 @@
 from typing import Final
 
 from server.errors import (
+    BacklogTimeout,
     BadAudio,
     BadMessage,
     CapacityExceeded,
@@ -10,6 +11,7 @@ from server.errors import (
     MessageTooLarge,
     MoorageError,
     PeerError,
+    RequestTimeout,
     ServiceError,
     ShuttingDown,
 )
@@ -27,6 +29,7 @@ CLOSE_CODES: Final[dict[type[MoorageError], int]] = {
     ServiceError: 1011,
     ShuttingDown: 1012,
     CapacityExceeded: 1013,
+    BacklogTimeout: 1013,
 }
 """By the nearest class."""
 
@@ -47,6 +50,6 @@ def close_reason(error: MoorageError) -> str:
 
 def public_message(error: MoorageError) -> str:
     """What a client is told: its own mistake in full, of ours only the kind."""
-    if isinstance(error, PeerError | CapacityExceeded | ShuttingDown):
+    if isinstance(error, PeerError | CapacityExceeded | BacklogTimeout | RequestTimeout | ShuttingDown):
         return str(error)
     return "the service failed; its log has the reason"

@@ -20,6 +20,10 @@ class Alternative(TypedDict):
     transcript: str
     confidence: float
     words: list[WordMessage]
+    sentiment: NotRequired[str]
+    """``positive``, ``neutral`` or ``negative``: of finals, with ``sentiment=true``."""
+    sentiment_score: NotRequired[float]
+    """From -1 to 1."""
 
 
 class Channel(TypedDict):
@@ -94,7 +98,17 @@ class UtteranceEndMessage(TypedDict):
     last_word_end: float
 
 
-ResultMessage = Results | SpeechStartedMessage | UtteranceEndMessage
+class QueuedMessage(TypedDict):
+    """The stream waits for a slot; audio is taken meanwhile."""
+
+    type: Literal["Queued"]
+    channel: list[int]
+    position: int
+    """1 is next; 0: it has its slot now."""
+    expected_wait_ms: int | None
+
+
+ResultMessage = Results | SpeechStartedMessage | UtteranceEndMessage | QueuedMessage
 
 
 class Metadata(TypedDict):

@@ -8,18 +8,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from asr_model.transcript import UtteranceEnd
+from asr_model.transcript import Sentiment, UtteranceEnd
 from server.errors import BadMessage, MoorageError
 from server.events import StepInfo
 from server.wire.close_codes import public_message
 from server.wire.control_messages import ConfigureRefusal
 from server.wire.message_fields import (
+    Alternative,
     Channel,
     ConfigureAnswer,
     Error,
     Metadata,
     ModelInfo,
     MoorageInfo,
+    QueuedMessage,
     Results,
     SpeechStartedMessage,
     UtteranceEndMessage,
@@ -99,6 +101,7 @@ class WrittenResult:
     cause: UtteranceEnd | None = None
     """Why the utterance ended; None: it is open."""
     is_speech_final: bool = False
+    sentiment: Sentiment | None = None
 
 
 def results_message(
@@ -113,7 +116,7 @@ def results_message(
         "is_final": result.cause is not None,
         "speech_final": result.is_speech_final,
         "from_finalize": result.cause is UtteranceEnd.FINALIZE,
-        "channel": _channel(result.words, text),
+        "channel": _channel(result, text),
         "metadata": {
             "request_id": identity.request_id,
             "model_info": result.card.info(),
@@ -131,6 +134,12 @@ def speech_started_message(channel: tuple[int, int], at_s: float) -> SpeechStart
 def utterance_end_message(channel: tuple[int, int], last_word_s: float) -> UtteranceEndMessage:
     """Nothing was said for a while after ``last_word_s``."""
     return {"type": "UtteranceEnd", "channel": list(channel), "last_word_end": _seconds(last_word_s)}
+
+
+def queued_message(channel: tuple[int, int], position: int, expected_wait_s: float | None) -> QueuedMessage:
+    """The stream's place in the line for a slot."""
+    wait_ms = None if expected_wait_s is None else round(expected_wait_s * 1000)
+    return {"type": "Queued", "channel": list(channel), "position": position, "expected_wait_ms": wait_ms}
 
 
 def metadata_message(
@@ -180,20 +189,22 @@ def error_message(error: MoorageError, *, closes: bool) -> Error:
     }
 
 
-def _channel(words: tuple[WrittenWord, ...], text: TextFormat) -> Channel:
+def _channel(result: WrittenResult, text: TextFormat) -> Channel:
+    words = result.words
     confidence = sum(word.source.confidence for word in words) / len(words) if words else 0.0
-    return {
-        "alternatives": [
-            {
-                "transcript": text.transcript(words),
-                "confidence": round(confidence, 4),
-                "words": [_word(word, text) for word in words],
-            }
-        ]
+    alternative: Alternative = {
+        "transcript": text.transcript(words),
+        "confidence": round(confidence, 4),
+        "words": [word_message(word, text) for word in words],
     }
+    if result.sentiment is not None:
+        alternative["sentiment"] = result.sentiment.label
+        alternative["sentiment_score"] = round(result.sentiment.score, 4)
+    return {"alternatives": [alternative]}
 
 
-def _word(word: WrittenWord, text: TextFormat) -> WordMessage:
+def word_message(word: WrittenWord, text: TextFormat) -> WordMessage:
+    """One word as clients get it."""
     message: WordMessage = {
         "word": word.bare,
         "start": _seconds(word.source.start_s),
@@ -219,7 +230,7 @@ def _moorage(result: WrittenResult, sequence_id: str, text: TextFormat) -> Moora
     }
     if result.cause is not None:
         info["live_text"] = text.transcript(result.live_words)
-        info["live_words"] = [_word(word, text) for word in result.live_words]
+        info["live_words"] = [word_message(word, text) for word in result.live_words]
     return info
 
 

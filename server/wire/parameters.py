@@ -3,6 +3,7 @@
 The table is the whole truth: ``query`` reads values by it, and docs/wire.md shows it.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -93,6 +94,25 @@ class Integer:
         if not (text.isascii() and text.isdecimal()) or len(text) > 2 * len(str(self.most)):
             return None
         return str(int(text)) if self.least <= int(text) <= self.most else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decimal:
+    """A number with at most three decimals, from ``least`` to ``most``."""
+
+    least: float
+    most: float
+
+    @property
+    def allowed(self) -> str:
+        """See ``Values``."""
+        return f"a number from {self.least:g} to {self.most:g}"
+
+    def read(self, text: str) -> str | None:
+        """See ``Values``."""
+        if re.fullmatch(r"[0-9]{1,4}(\.[0-9]{1,3})?", text) is None:
+            return None
+        return text if self.least <= float(text) <= self.most else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +252,12 @@ PARAMETERS: Final[Mapping[str, Parameter]] = {
         BOOLEAN, "true", 'false leaves out "uh" and "um". true keeps those that the models write.'
     ),
     "profanity_filter": _supported(BOOLEAN, "false", "true writes a fixed list of English swear words as asterisks."),
+    "sentiment": _supported(
+        BOOLEAN,
+        "false",
+        "sentiment and sentiment_score beside each final transcript, where the service is configured to tell it "
+        "(final.sentiment); else true is refused.",
+    ),
     "numerals": _refused("Numbers are given as the models write them.", FALSE),
     "dictation": _refused("Spoken commands are text like any other.", FALSE),
     "measurements": _refused("Units are given as the models write them.", FALSE),
@@ -270,5 +296,4 @@ PARAMETERS: Final[Mapping[str, Parameter]] = {
     "summarize": _refused("Of recordings only.", FALSE),
     "topics": _refused("Of recordings only.", FALSE),
     "intents": _refused("Of recordings only.", FALSE),
-    "sentiment": _refused("Of recordings only.", FALSE),
 }

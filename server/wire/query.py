@@ -9,7 +9,7 @@ from server.codec.audio_format import PCM_ENCODINGS, AudioFormat
 from server.codec.resampler import MODEL_RATE
 from server.errors import BadParameter
 from server.plan import SequenceOptions
-from server.wire.parameters import PARAMETERS, Support
+from server.wire.parameters import PARAMETERS, Parameter, Support
 from server.wire.text_format import TextFormat
 
 MAX_QUERY_CHARS: Final = 4096
@@ -49,6 +49,8 @@ class SessionOptions:
     """Time without a word after which UtteranceEnd is told; None: never."""
     vad_events: bool = False
     """Whether it wants SpeechStarted."""
+    sentiment: bool = False
+    """Whether it wants the sentiment of finals."""
     text: TextFormat = field(default_factory=TextFormat)
     tags: tuple[str, ...] = ()
     extra: tuple[tuple[str, str], ...] = ()
@@ -87,36 +89,37 @@ def parse_query(query: str, models: Collection[str] = ()) -> SessionOptions:
     Raises:
         BadQuery: A parameter is unknown, given twice, has a value that is not allowed, or needs another one.
     """
-    given = _given(query, models)
+    given = given_values(query, PARAMETERS, models)
     plain = {name: values[0] for name, values in given.items()}
-    _check_together(plain)
+    check_together(plain)
     silence = plain.get("endpointing", "true")
     return SessionOptions(
-        audio=_audio_format(plain),
-        multichannel=_flag(plain, "multichannel"),
-        interim_results=_flag(plain, "interim_results"),
+        audio=audio_format(plain),
+        multichannel=flag(plain, "multichannel"),
+        interim_results=flag(plain, "interim_results"),
         endpointing_ms=None if silence == "true" else 0 if silence == "false" else int(silence),
         utterance_end_ms=int(plain["utterance_end_ms"]) if "utterance_end_ms" in plain else None,
-        vad_events=_flag(plain, "vad_events"),
-        text=TextFormat(
-            punctuate=_flag(plain, "punctuate", default=True) or _flag(plain, "smart_format"),
-            filler_words=_flag(plain, "filler_words", default=True),
-            mask_profanity=_flag(plain, "profanity_filter"),
-        ),
+        vad_events=flag(plain, "vad_events"),
+        sentiment=flag(plain, "sentiment"),
+        text=text_format(plain),
         tags=tuple(given.get("tag", ())),
         extra=tuple(_pair(label) for label in given.get("extra", ())),
     )
 
 
-def _given(query: str, models: Collection[str]) -> dict[str, list[str]]:
-    """Every parameter with its values in their plain form, each checked by itself."""
+def given_values(query: str, table: Mapping[str, Parameter], models: Collection[str] = ()) -> dict[str, list[str]]:
+    """Every parameter of a query with its values in their plain form, each checked by itself.
+
+    Raises:
+        BadQuery: One is unknown, given twice, or has a value that is not allowed.
+    """
     if len(query) > MAX_QUERY_CHARS:
         raise BadQuery(parameter="(all)", value=query, allowed=f"at most {MAX_QUERY_CHARS} characters")
     given: dict[str, list[str]] = {}
     for name, text in parse_qsl(query, keep_blank_values=True):
-        parameter = PARAMETERS.get(name)
+        parameter = table.get(name)
         if parameter is None:
-            known = (each for each in PARAMETERS if PARAMETERS[each].support is not Support.REFUSED)
+            known = (each for each in table if table[each].support is not Support.REFUSED)
             raise BadQuery(parameter=name, value=None, allowed=", ".join(known))
         if name in given and not parameter.is_repeatable:
             raise BadQuery(parameter=name, value=text, allowed="to be given once")
@@ -130,18 +133,18 @@ def _given(query: str, models: Collection[str]) -> dict[str, list[str]]:
     return given
 
 
-def _check_together(plain: Mapping[str, str]) -> None:
+def check_together(plain: Mapping[str, str]) -> None:
     """What depends on another parameter.
 
     Raises:
         BadQuery: named after the parameter that has to be changed.
     """
     encoding, channels = plain.get("encoding"), int(plain.get("channels", "1"))
-    if "utterance_end_ms" in plain and not _flag(plain, "interim_results"):
+    if "utterance_end_ms" in plain and not flag(plain, "interim_results"):
         raise _needed(
             plain, "interim_results", "true", "utterance_end_ms needs it: it looks for gaps between interim words."
         )
-    if _flag(plain, "multichannel") and "channels" not in plain:
+    if flag(plain, "multichannel") and "channels" not in plain:
         raise _needed(plain, "channels", PARAMETERS["channels"].values.allowed, "multichannel=true needs it.")
     if encoding in NEED_RATE and "sample_rate" not in plain:
         allowed = PARAMETERS["sample_rate"].values.allowed
@@ -150,12 +153,18 @@ def _check_together(plain: Mapping[str, str]) -> None:
         raise _needed(plain, "channels", f"an integer from 1 to {OPUS_CHANNELS}", "A packet of opus has no more.")
 
 
+def sentiment_refused() -> BadQuery:
+    """Of a service that is not configured to tell it."""
+    why = "This service does not tell the sentiment of texts (final.sentiment)."
+    return BadQuery(parameter="sentiment", value="true", allowed="false", why=why)
+
+
 def _needed(plain: Mapping[str, str], name: str, allowed: str, why: str) -> BadQuery:
     value = plain.get(name)
     return BadQuery(parameter=name, value=value, allowed=allowed, why=why, is_missing=value is None)
 
 
-def _audio_format(plain: Mapping[str, str]) -> AudioFormat:
+def audio_format(plain: Mapping[str, str]) -> AudioFormat:
     """A rate without an encoding is of raw samples, and those are linear16."""
     encoding = plain.get("encoding") or ("linear16" if "sample_rate" in plain else None)
     rate = int(plain["sample_rate"]) if "sample_rate" in plain else None
@@ -164,7 +173,17 @@ def _audio_format(plain: Mapping[str, str]) -> AudioFormat:
     return AudioFormat(encoding=encoding, sample_rate=rate, channels=int(plain.get("channels", "1")))
 
 
-def _flag(plain: Mapping[str, str], name: str, *, default: bool = False) -> bool:
+def text_format(plain: Mapping[str, str]) -> TextFormat:
+    """How the words are to be written."""
+    return TextFormat(
+        punctuate=flag(plain, "punctuate", default=True) or flag(plain, "smart_format"),
+        filler_words=flag(plain, "filler_words", default=True),
+        mask_profanity=flag(plain, "profanity_filter"),
+    )
+
+
+def flag(plain: Mapping[str, str], name: str, *, default: bool = False) -> bool:
+    """Whether a boolean is true."""
     return plain[name] == "true" if name in plain else default
 
 

@@ -22,7 +22,16 @@ from server.errors import (
     SequenceTooLong,
     SlowReader,
 )
-from server.events import CloseCause, Event, Partial, SequenceClosed, SequenceFailed, SpeechStarted, UtteranceFinal
+from server.events import (
+    CloseCause,
+    Event,
+    Partial,
+    Queued,
+    SequenceClosed,
+    SequenceFailed,
+    SpeechStarted,
+    UtteranceFinal,
+)
 from server.wire.close_codes import NORMAL, close_code, close_reason
 from server.wire.control_messages import ControlMessage, Message, parse_control
 from server.wire.messages import Identity, configure_answer, error_message, metadata_message
@@ -266,8 +275,10 @@ class Session:
             self._pending.append(_text(error_message(error, closes=False)))
         return []
 
-    def _tell(self, event: SpeechStarted | Partial | UtteranceFinal, timeline: Timeline) -> list[Outgoing]:
+    def _tell(self, event: Queued | SpeechStarted | Partial | UtteranceFinal, timeline: Timeline) -> list[Outgoing]:
         match event:
+            case Queued():
+                told = timeline.queued(event)
             case SpeechStarted():
                 told = timeline.speech_started(event)
             case Partial():

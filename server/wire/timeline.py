@@ -5,12 +5,13 @@ they are as exact after hours as at the start.
 """
 
 from asr_model.transcript import UtteranceEnd
-from server.events import Partial, SpeechStarted, UtteranceFinal
+from server.events import Partial, Queued, SpeechStarted, UtteranceFinal
 from server.wire.message_fields import ResultMessage
 from server.wire.messages import (
     Identity,
     Span,
     WrittenResult,
+    queued_message,
     results_message,
     speech_started_message,
     utterance_end_message,
@@ -33,6 +34,10 @@ class Timeline:
         self._next_utterance = 0
         self._finals = 0
         self._watch = None if options.utterance_end_ms is None else LastWordWatch(options.utterance_end_ms)
+
+    def queued(self, event: Queued) -> list[ResultMessage]:
+        """Messages that tell of the wait for a slot."""
+        return [queued_message(self._channel, event.position, event.expected_wait_s)]
 
     def speech_started(self, event: SpeechStarted) -> list[ResultMessage]:
         """Messages that tell of speech."""
@@ -93,6 +98,7 @@ class Timeline:
             step=event.step,
             cause=event.cause,
             is_speech_final=self._is_speech_final(event.cause),
+            sentiment=event.sentiment if self._options.sentiment else None,
         )
         return results_message(result, span, self._channel, self._identity, self._options.text)
 

@@ -4,6 +4,7 @@ Runs where the model runs (a worker), on a store of its own that is gone before 
 """
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import resources
 from typing import Final
@@ -11,15 +12,20 @@ from typing import Final
 import numpy as np
 import soundfile
 
-from asr_model.contract import StreamingModel
+from asr_model.contract import ModelSpec, StreamingModel
 from server.ids import InstanceIndex, SequenceId, SlotIndex
 from server.plan import BatchFailure, BatchPlan, BatchRow, Samples
 from server.workers.instance import StreamingInstance
 from server.workers.orders import LoadLimits
+from server.workers.slot_step import SlotInstance
 
 SAMPLE_RATE: Final = 16_000
 TICKS: Final = 12
 """Ticks a measurement runs: enough for words to be read, some 3 s of speech at 240 ms."""
+BUCKET_TICKS: Final = 2
+"""Ticks of a batch size that is only warmed up: for allocations."""
+KERNEL_TICKS: Final = 6
+"""The same where kernels are made for each size: until words are read too."""
 SETTLING_TICKS: Final = 4
 """First ticks that are not timed: lazy allocations, and hardly anything to read yet."""
 RUN_LIMIT_NS: Final = 2_000_000_000
@@ -48,23 +54,43 @@ def speech(*, seconds: float) -> Samples:
     return np.resize(audio, n_samples)
 
 
-def warm_up(model: StreamingModel, device: str) -> None:
-    """Up to a few seconds of speech through one slot, and a flush, so that the first client waits for nothing.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """What a measurement found."""
+
+    streams: int
+    """Largest number of sequences, all talking, whose step takes no longer than a tick; at least 1."""
+    batches: frozenset[int]
+    """Batch sizes that it ran: the model is warm with them."""
+
+
+def warm_up(instance: SlotInstance, spec: ModelSpec, batches: Iterable[int]) -> None:
+    """Speech and a flush through steps of each of these sizes, so that no client is the first to meet one; then every
+    slot is as new.
+
+    Args:
+        instance: With as many slots as the largest batch at least, none of them in use.
+        spec: Of its model.
+        batches: A batch of one gets some seconds, until words are read; the others a few ticks.
 
     Raises:
         RuntimeError: The model failed.
     """
-    _run(model, device, 1)
+    bucket_ticks = BUCKET_TICKS if spec.optimize == "none" else KERNEL_TICKS
+    for batch in batches:
+        _run(instance, spec, batch, TICKS if batch == 1 else bucket_ticks)
+    instance.store.initialise(range(instance.store.slots))
 
 
-def measure_streams(model: StreamingModel, device: str, limits: LoadLimits) -> int:
-    """Largest number of sequences, all talking, whose step takes no longer than a tick; at least 1.
+def measure_streams(model: StreamingModel, device: str, limits: LoadLimits) -> Measured:
+    """How many sequences the model holds in real time.
 
     Raises:
         RuntimeError: The model failed.
     """
     tick_ns = model.spec.tick_samples * 1_000_000_000 / SAMPLE_RATE
-    points = [_run(model, device, 1)]
+    points = [_measure(model, device, 1)]
+    batches = {1}
     spent_ns = points[0].spent_ns
     if spent_ns < BUDGET_NS / 10:  # a model that is quick with one row is measured once it is warm
         points.clear()
@@ -72,10 +98,11 @@ def measure_streams(model: StreamingModel, device: str, limits: LoadLimits) -> i
     while batch <= min(limits.max_batch, limits.max_slots * 2) and not (points and points[-1].step_ns >= tick_ns):
         if points and spent_ns + 2 * points[-1].spent_ns > BUDGET_NS:
             break
-        points.append(_run(model, device, batch))
+        points.append(_measure(model, device, batch))
+        batches.add(batch)
         spent_ns += points[-1].spent_ns
         batch *= 2
-    return streams_within(points, tick_ns, limits.max_batch)
+    return Measured(streams=streams_within(points, tick_ns, limits.max_batch), batches=frozenset(batches))
 
 
 def streams_within(points: list[StepTime], tick_ns: float, max_batch: int) -> int:
@@ -96,26 +123,28 @@ def streams_within(points: list[StepTime], tick_ns: float, max_batch: int) -> in
     return max(1, math.floor(streams))
 
 
-def _run(model: StreamingModel, device: str, batch: int) -> StepTime:
-    """``batch`` new sequences, each at another place of the speech, for TICKS ticks or until the limit."""
-    spec = model.spec
-    instance = StreamingInstance(model, batch, device)
-    audio = speech(seconds=((TICKS + 1) * spec.tick_samples + spec.lookahead_samples) / SAMPLE_RATE)
+def _measure(model: StreamingModel, device: str, batch: int) -> StepTime:
+    return _run(StreamingInstance(model, batch, device), model.spec, batch, TICKS)
+
+
+def _run(instance: SlotInstance, spec: ModelSpec, batch: int, ticks: int) -> StepTime:
+    """``batch`` new sequences, each at another place of the speech, for so many ticks or until the limit."""
+    audio = speech(seconds=((ticks + 1) * spec.tick_samples + spec.lookahead_samples) / SAMPLE_RATE)
     voices = [np.roll(audio, -index * len(audio) // batch) for index in range(batch)]
     times_ns = []
     last = 0
-    for tick in range(TICKS):
+    for tick in range(ticks):
         first, last = last, (tick + 1) * spec.tick_samples + spec.lookahead_samples
         times_ns.append(_step(instance, first, [voice[first:last] for voice in voices]))
         if tick >= SETTLING_TICKS and sum(times_ns) > RUN_LIMIT_NS:
             break
     rest = [voice[last : last + spec.tick_samples // 2] for voice in voices]
     flush_ns = _step(instance, last, rest, flush=True)
-    timed = times_ns[SETTLING_TICKS:]
+    timed = times_ns[min(SETTLING_TICKS, len(times_ns) - 1) :]
     return StepTime(batch=batch, step_ns=sum(timed) / len(timed), spent_ns=sum(times_ns) + flush_ns)
 
 
-def _step(instance: StreamingInstance, first_sample: int, audio: list[Samples], *, flush: bool = False) -> int:
+def _step(instance: SlotInstance, first_sample: int, audio: list[Samples], *, flush: bool = False) -> int:
     rows = tuple(
         BatchRow(
             slot=SlotIndex(index),

@@ -50,6 +50,12 @@ class DeviceGate:
         self._now_s = now_s
         self._sleep_s = sleep_s
 
+    def clear(self, instance: int) -> None:
+        """The place is empty, of either kind: nothing of what its former instance announced or was told stands."""
+        self._cells[2 * instance] = 0
+        self.leave(instance)
+        self._cells[self._last_batch(instance)] = 0
+
     def place(self, instance: int, device: str) -> None:
         """A live instance runs on this device from now on and is in no step."""
         self._cells[2 * instance] = _device_code(device)

@@ -5,33 +5,37 @@ Knows no processes, threads or clocks beyond the stopwatch of a step: ``worker``
 
 import logging
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from importlib import import_module
 from typing import cast
 
 import torch
 
-from asr_model.contract import Model, OneShotModel, StepOutput, StepRow, StreamingModel
+from asr_model.contract import Model, OneShotModel, SlotRange, StepOutput, StepRow, StreamingModel
 from asr_model.registry import Factory, build_model
-from server.plan import BatchFailure, BatchPlan, BatchResult, BatchRow, RequestBatch, RowResult, Samples
+from server.plan import BatchFailure, BatchPlan, BatchResult, RequestBatch, RowResult, Samples, SlotSpan
 from server.workers.orders import BatchOutcome, ModelSource
+from server.workers.row_parts import row_parts
+from server.workers.slot_step import Stepped, WrongAnswer, failure, run_on_slots
 from server.workers.state_store import StateStore
 
 logger = logging.getLogger(__name__)
 
 
 class StreamingInstance:
-    """A stateful model with the state of its slots.
+    """A stateful model that listens, with the state of its slots.
 
     Args:
         model: The loaded model.
         slots: Sequences that it holds at once.
         device: Torch device name of the model and of the state.
+        shares_pages: As of ``StateStore``.
     """
 
-    def __init__(self, model: StreamingModel, slots: int, device: str) -> None:
+    def __init__(self, model: StreamingModel, slots: int, device: str, *, shares_pages: bool = True) -> None:
         self._model = model
-        self._store = StateStore(model.spec, slots, device)
+        self._store = StateStore(model.spec, slots, device, shares_pages=shares_pages)
 
     @property
     def store(self) -> StateStore:
@@ -39,40 +43,45 @@ class StreamingInstance:
         return self._store
 
     def run_step(self, plan: BatchPlan) -> BatchOutcome:
-        """One step: scrubs, initialises the slots of START rows, runs the model. Never raises for what a model does.
-
-        Slots that the plan does not name stay as they are, bit for bit.
+        """One step; see ``run_on_slots``. A row of more ticks than go through the model at once is run in parts, one
+        after the other, within this one step.
         """
-        started_ns = time.perf_counter_ns()
-        try:
-            with torch.inference_mode():
-                scrubbed = tuple(slot for slot in plan.scrub if self._scrub(slot))
-                output = self._step(plan) if plan.rows else StepOutput(outputs=())
-        except Exception as error:
-            logger.exception("step %d of instance %d failed", plan.plan_id, plan.instance)
-            return failure(plan.plan_id, error)
-        if len(output.outputs) != len(plan.rows):
-            logger.error("step %d: %d outputs for %d rows", plan.plan_id, len(output.outputs), len(plan.rows))
-            return BatchFailure(plan_id=plan.plan_id, error="the model answered another number of rows")
-        return BatchResult(
-            plan_id=plan.plan_id,
-            rows=tuple(_row_result(output, index) for index in range(len(plan.rows))),
-            scrubbed=scrubbed,
-            step_ns=time.perf_counter_ns() - started_ns,
-            counters=dict(output.counters),
-        )
+        return run_on_slots(self._store, plan, self._step)
 
-    def _scrub(self, slot: int) -> bool:
-        self._store.initialise((slot,))
-        clean = self._store.is_clean(slot)
-        if not clean:
-            logger.error("slot %d is not clean after initialisation and stays in quarantine", slot)
-        return clean
+    def _step(self, plan: BatchPlan) -> Stepped:
+        spec = self._model.spec
+        parts = [
+            row_parts(
+                row,
+                audio,
+                tick_samples=spec.tick_samples,
+                lookahead_samples=spec.lookahead_samples,
+                max_ticks=spec.max_ticks,
+            )
+            for row, audio in zip(plan.rows, plan.audio, strict=True)
+        ]
+        said: list[list[object]] = [[] for _ in parts]
+        errors: dict[int, str] = {}
+        counters: Counter[str] = Counter()
+        for part in range(max(map(len, parts))):
+            indices = [i for i, each in enumerate(parts) if part < len(each) and i not in errors]
+            if not indices:
+                break
+            output = self._run_part([parts[i][part] for i in indices], plan.span)
+            counters.update(output.counters)
+            for at, i in enumerate(indices):
+                said[i].extend(output.earlier.get(at, ()))
+                if at in output.errors:
+                    errors[i] = output.errors[at]
+                else:
+                    said[i].append(output.outputs[at])
+        return Stepped(rows=tuple(_row_result(each, errors.get(i)) for i, each in enumerate(said)), counters=counters)
 
-    def _step(self, plan: BatchPlan) -> StepOutput:
-        self._store.initialise([row.slot for row in plan.rows if row.start])
-        rows = [_step_row(row, audio) for row, audio in zip(plan.rows, plan.audio, strict=True)]
-        return self._model.step(rows, self._store.tensors)
+    def _run_part(self, rows: list[StepRow], span: SlotSpan | None) -> StepOutput:
+        output = self._model.step(rows, self._store.tensors, _slot_range(rows) if span is not None else None)
+        if len(output.outputs) != len(rows):
+            raise WrongAnswer("the model answered another number of rows")
+        return output
 
 
 class _Abandoned(Exception):
@@ -98,10 +107,11 @@ class OneShotInstance:
         self._pause = pause
         self._is_abandoned = is_abandoned
 
-    def warm_up(self, samples: Samples) -> None:
-        """One batch of one request, so that the first client does not wait for allocations and kernels."""
+    def warm_up(self, samples: Samples, batches: Iterable[int] = (1,)) -> None:
+        """A batch of each of these sizes, so that no client is the first to wait for its allocations and kernels."""
         with torch.inference_mode():
-            self._model.run([samples], self._pause)
+            for size in batches:
+                self._model.run([samples] * size, self._pause)
 
     def run_batch(self, batch: RequestBatch) -> BatchOutcome:
         """One batch, results in the order of its requests. Never raises for what a model does."""
@@ -131,26 +141,16 @@ class OneShotInstance:
         )
 
 
-def failure(plan_id: int, error: Exception) -> BatchFailure:
-    """The flat form of an exception: its kind, no internals. After an error of the device nothing on it can be used."""
-    return BatchFailure(plan_id=plan_id, error=type(error).__name__, instance_lost="CUDA error" in str(error))
+def _slot_range(rows: list[StepRow]) -> SlotRange:
+    first = rows[0].slot
+    return SlotRange(first=first, n_slots=rows[-1].slot + 1 - first)
 
 
-def _step_row(row: BatchRow, audio: Samples) -> StepRow:
-    return StepRow(
-        slot=row.slot,
-        start=row.start,
-        flush=row.flush,
-        end=row.end,
-        first_sample=row.first_sample,
-        audio=audio,
-        endpoint_silence_ms=row.options.endpoint_silence_ms if row.options is not None else None,
-    )
-
-
-def _row_result(output: StepOutput, index: int) -> RowResult:
-    error = output.errors.get(index)
-    return RowResult(error=error) if error is not None else RowResult(output=output.outputs[index])
+def _row_result(said: list[object], error: str | None) -> RowResult:
+    """Of a row that failed, what its ticks before had said stands."""
+    if error is not None:
+        return RowResult(error=error, earlier=tuple(said))
+    return RowResult(output=said[-1], earlier=tuple(said[:-1]))
 
 
 def build(source: ModelSource, device: str) -> Model:

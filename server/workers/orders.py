@@ -6,8 +6,14 @@ Free of torch, so that the process of the service never loads it.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
+from asr_model.tensor_spec import TensorSpec
 from server.plan import BatchFailure, BatchPlan, BatchResult, RequestBatch
+from server.proving.judgement import Probe, Probed
+
+CACHE_BYTES: Final = "cache_bytes"
+"""Counter of a step that is none: what caches that grow hold now. The pool takes it out of the result."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +38,12 @@ class Load:
     """``cpu``, ``cuda``, ``cuda:N``, or ``auto``, which spreads instances over the CUDA devices there are."""
     threads: int
     """CPU threads; 0 leaves them as they are."""
+    gate: int = 0
+    """Its place in the device gate, among those of its kind."""
+    optimize: str = ""
+    """What is done to the model's kernels; "": nothing, or what its own options say. It changes no scheduling."""
+    unpinned: bool = False
+    """The dynamic batcher has it, though it may be a model that keeps state: then it keeps that by sequence id."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +52,7 @@ class Loaded:
 
     model: str
     scheduler: str
-    """``sequence`` or ``dynamic``."""
+    """``sequence`` or ``dynamic``, as the model declares; "" if it does not say."""
     device: str
     """Resolved."""
     tick_samples: int
@@ -48,6 +60,25 @@ class Loaded:
     slot_bytes: int
     precision: str
     """Number format of its weights and products, as ``float32``."""
+    inputs: Mapping[str, TensorSpec] = field(default_factory=dict)
+    """Of a model that takes tensors; empty: it listens to audio."""
+    outputs: Mapping[str, TensorSpec] = field(default_factory=dict)
+    optimizations: tuple[str, ...] = ("none",)
+    """Values of ``optimize`` that it takes on this device."""
+    optimize: str = "none"
+    """The one in use."""
+    max_ticks: int = 1
+    """Whole ticks of one row that it takes through one pass; any model takes rows of several, one after the other."""
+
+    @property
+    def listens(self) -> bool:
+        """Whether it takes audio and answers with words."""
+        return not self.inputs
+
+    @property
+    def ragged(self) -> frozenset[str]:
+        """Inputs whose rows may differ in length within a batch."""
+        return frozenset(name for name, spec in self.inputs.items() if spec.ragged)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,8 +105,10 @@ class Prepare:
     """Warm up and take the memory of the slots."""
 
     slots: int
-    """0: as many as a measurement allows."""
+    """0: as many as a measurement allows, for a model that listens."""
     limits: LoadLimits
+    batches: tuple[int, ...] = ()
+    """Batch sizes to warm up, besides 1; those above the slots are left out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +119,10 @@ class Prepared:
     """0 for a model without state."""
     streams: int | None
     """Real-time streams that were measured; None if slots were given."""
+    state_bytes: int = 0
+    """Memory that the state of all slots takes on the device."""
+    cache_bytes: int = 0
+    """Of it, what caches that grow have for all slots together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,5 +135,5 @@ class Refused:
 
 
 BatchOutcome = BatchResult | BatchFailure
-Order = Load | Prepare | BatchPlan | RequestBatch
-Reply = Loaded | Prepared | Refused | BatchOutcome
+Order = Load | Probe | Prepare | BatchPlan | RequestBatch
+Reply = Loaded | Probed | Prepared | Refused | BatchOutcome

@@ -19,10 +19,14 @@ from typing import Final, Protocol
 from server.errors import ConfigError, InstanceFailed
 from server.log import configured_format
 from server.plan import BatchFailure, BatchPlan, RequestBatch
+from server.proving.judgement import Probe, Probed
 from server.workers.device_gate import Cells, DeviceGate, cells_needed
+from server.workers.gate_places import PLACES, GatePlaces
 from server.workers.orders import BatchOutcome, Load, Loaded, Order, Prepare, Prepared, Refused, Reply
 from server.workers.worker_process import WorkerLogging, process_main
 
+MOST_OUT: Final = 2
+"""Plans of one worker: the next waits at its side while one runs, so that it begins without a pause."""
 GRACE_S: Final = 1.0
 """Time for a step to end by itself when a worker is stopped; then its process is killed."""
 
@@ -208,6 +212,16 @@ class Worker:
         assert isinstance(reply, Loaded), f"{reply!r} in reply to Load"
         return reply
 
+    async def probe(self, order: Probe) -> Probed:
+        """Finds out what the loaded model is.
+
+        Raises:
+            InstanceFailed: It failed.
+        """
+        reply = await self._ask(order)
+        assert isinstance(reply, Probed), f"{reply!r} in reply to Probe"
+        return reply
+
     async def prepare(self, order: Prepare) -> Prepared:
         """Warms the model up, measures it if asked to, takes the memory of its slots.
 
@@ -220,15 +234,17 @@ class Worker:
         return reply
 
     def submit(self, plan: BatchPlan | RequestBatch, on_outcome: Callable[[BatchOutcome], None]) -> None:
-        """Runs a plan; its outcome comes back on the loop, never within this call. One plan at a time."""
-        assert self._n_out == 0, f"{self._name} has a plan out already"
+        """Runs a plan; its outcome comes back on the loop, never within this call. One may run and another wait for it,
+        no more; they run in order, and so come their outcomes.
+        """
+        assert self._n_out < MOST_OUT, f"{self._name} has {self._n_out} plans out already"
         limit = self._loop.call_later(self._plan_limit_s, self._kill_hung)
 
         def on_reply(reply: Reply | Lost) -> None:
             limit.cancel()
             if isinstance(reply, Lost):
                 reply = BatchFailure(plan_id=plan.plan_id, error=str(reply), instance_lost=True)
-            assert not isinstance(reply, Loaded | Prepared | Refused), f"{reply!r} in reply to a plan"
+            assert not isinstance(reply, Loaded | Probed | Prepared | Refused), f"{reply!r} in reply to a plan"
             on_outcome(reply)
 
         self._put(plan, on_reply)
@@ -336,6 +352,11 @@ class Worker:
     def _release(self) -> None:
         self._channel.close()
         self._channel.join()
+
+
+def gate_places(kind: WorkerKind) -> GatePlaces:
+    """Places in the device gate for all workers of an engine."""
+    return GatePlaces(shared_cells(kind, PLACES, PLACES))
 
 
 def shared_cells(kind: WorkerKind, live_instances: int, one_shot_instances: int = 1) -> Cells:

@@ -18,7 +18,10 @@ def test_the_models_are_those_of_the_registry() -> None:
 
 @pytest.mark.parametrize("name", DECLARED)
 def test_the_scheduler_is_the_models_own(name: str) -> None:
-    assert build_model(name, {}, CPU).spec.scheduler.value == DECLARED[name].scheduler
+    spec = build_model(name, {}, CPU).spec
+    assert spec.scheduler is not None
+    assert spec.scheduler.value == DECLARED[name].scheduler
+    assert (spec.name, spec.listens) == (name, DECLARED[name].listens)
 
 
 @pytest.mark.parametrize(
@@ -31,6 +34,20 @@ def test_the_scheduler_is_the_models_own(name: str) -> None:
         ("moonshine-base", {"dtype": "int4"}),
         ("moonshine-base", {"weights": 3}),
         ("light-lstm", {"nonsense": 1}),
+        ("accumulator", {"nonsense": 1}),
+        ("accumulator", {"corrid": 1}),
+        ("history", {"nonsense": 1}),
+        ("history", {"max_values": 0}),
+        ("history", {"max_values": True}),
+        ("history", {"max_values": 100, "page_values": 64}),
+        ("history", {"page_values": 1 << 21}),
+        ("history", {"share": 0.0}),
+        ("history", {"share": True}),
+        ("history", {"share": "half"}),
+        ("mean", {"nonsense": 1}),
+        ("echo", {"nonsense": 1}),
+        ("sentiment", {"nonsense": 1}),
+        ("sentiment", {"weights": 3}),
     ],
 )
 def test_what_is_refused_here_is_refused_by_the_model_in_the_same_words(name: str, options: dict[str, object]) -> None:
@@ -47,6 +64,8 @@ def test_what_is_refused_here_is_refused_by_the_model_in_the_same_words(name: st
         ("moonshine-live", {"agree": 3, "weights": "/nowhere"}),
         ("moonshine-base", {"dtype": "bf16", "weights": "/nowhere"}),
         ("light-lstm", {}),
+        ("accumulator", {"corrid": True}),
+        ("history", {"max_values": 96, "page_values": 32, "share": 1}),
     ],
 )
 def test_good_options_pass_without_their_files(name: str, options: dict[str, object]) -> None:

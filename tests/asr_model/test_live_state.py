@@ -5,7 +5,7 @@ import random
 import numpy as np
 import torch
 
-from asr_model.contract import Samples
+from asr_model.contract import Samples, SlotRange
 from asr_model.live.model import LiveModel
 from asr_model.live.slot_state import ENCODER_STATE
 from asr_model.transcript import UtteranceEnd, joined
@@ -110,6 +110,7 @@ def test_a_step_leaves_other_slots_bit_equal(live: LiveModel, utterances: list[U
     names = list(live.spec.state)
     idle, free = player.snapshot(1, names), player.snapshot(3, names)
     player.step([0], {2: (player.sequences[2].position + 1000, False)})
+    player.step([0, 2], span=SlotRange(first=0, n_slots=4))
     assert all(torch.equal(value, player.state[name][1]) for name, value in idle.items())
     assert all(torch.equal(value, player.state[name][3]) for name, value in free.items())
 

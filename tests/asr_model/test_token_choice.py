@@ -13,10 +13,27 @@ def test_the_shortlist_changes_no_choice() -> None:
     decoder, tokenizer = weights.decoder().eval(), weights.tokenizer()
     whole, listed = (TokenChoice(decoder, tokenizer, shortlist=shortlist) for shortlist in (False, True))
     x = torch.randn(500, D, generator=torch.Generator().manual_seed(2)) * 3
-    tokens, probabilities = whole.choose(x, None)
-    short, near = listed.choose(x, None)
+    tokens, probabilities, margins = whole.choose(x, None)
+    short, near, short_margins = listed.choose(x, None)
     assert torch.equal(tokens, short)
     assert float((probabilities - near).abs().max()) < 0.05
+    ranked = decoder.logits(x).sort(-1, descending=True).values
+    assert torch.equal(margins, ranked[:, 0] - ranked[:, 1])
+    assert float((margins - short_margins).abs().max()) < 1e-3
+
+
+@torch.inference_mode()
+def test_a_margin_is_over_what_else_may_be_chosen() -> None:
+    """Not over a token that is forbidden, however likely it is."""
+    weights = load_weights()
+    decoder, tokenizer = weights.decoder().eval(), weights.tokenizer()
+    x = (decoder.embed.weight[END] * 50)[None].repeat(2, 1)
+    for shortlist in (False, True):
+        choice = TokenChoice(decoder, tokenizer, shortlist=shortlist)
+        _, _, margins = choice.choose(x, torch.tensor([False, True]))
+        ranked = decoder.logits(x[:1]).sort(-1, descending=True).values[0]
+        wanted = torch.stack((ranked[0] - ranked[1], ranked[1] - ranked[2]))
+        assert float((margins - wanted).abs().max()) < 1e-3 * float(ranked[0].abs())
 
 
 @torch.inference_mode()
@@ -26,7 +43,7 @@ def test_end_can_be_forbidden() -> None:
     x = decoder.embed.weight[END][None].repeat(2, 1) * 50
     no_end = torch.tensor([False, True])
     for shortlist in (False, True):
-        tokens, _ = TokenChoice(decoder, tokenizer, shortlist=shortlist).choose(x, no_end)
+        tokens, _, _ = TokenChoice(decoder, tokenizer, shortlist=shortlist).choose(x, no_end)
         assert int(tokens[0]) == END
         assert int(tokens[1]) != END
 

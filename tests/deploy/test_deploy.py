@@ -84,9 +84,14 @@ async def test_a_real_page_has_every_metric_that_needs_no_key_or_certificate(sho
         "moorage_refusals",
         "moorage_finals_replaced",
         "moorage_early_finals",
+        "moorage_sentiments",
         "moorage_encoder_frames",
         "moorage_decoder_passes",
         "moorage_decoder_positions",
+        "moorage_cache_bytes",
+        "moorage_http_requests",
+        "moorage_resource",
+        "moorage_resource_waiting",
     }
     assert all(real[name] == shown[name] for name in real if name in shown)
 

@@ -1,4 +1,5 @@
-"""The service as a user starts it, once for all end-to-end tests: two live instances and a final one."""
+"""The service as a user starts it, once for all end-to-end tests: two live instances, whose late sequences catch up by
+several ticks a step, and a final one."""
 
 import os
 import re
@@ -24,7 +25,7 @@ def service_url() -> Iterator[str]:
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,
-            env=os.environ | {"COLUMNS": "200", "MOORAGE_SERVER__IDLE_TIMEOUT_S": "60"},
+            env=os.environ | {"COLUMNS": "200", "MOORAGE_SERVER__IDLE_TIMEOUT_S": "60", "MOORAGE_LIVE__MAX_TICKS": "4"},
             start_new_session=True,
         )
         try:

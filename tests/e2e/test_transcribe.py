@@ -46,7 +46,7 @@ def damaged(folder: Path, source: Path) -> list[Path]:
 async def transcribed(*runs: list[Path], final: str = "moonshine-base") -> list[list[FileRecord]]:
     """The records of each run, all on one engine."""
     config = sized(load_config(environment={}, overrides={"final": {"model": final}}), max(map(len, runs)))
-    at_once = config.live.slots * config.live.instances
+    at_once = config.live.slots * config.live.n_instances
     async with embedded_engine(config) as engine:
         records = []
         for files in runs:

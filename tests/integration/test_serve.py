@@ -60,9 +60,9 @@ async def launch(*arguments: str, **environment: str) -> Process:
 
 
 @asynccontextmanager
-async def served(**environment: str) -> AsyncIterator[Served]:
+async def served(*arguments: str, **environment: str) -> AsyncIterator[Served]:
     """Ready to take streams; whatever happens, nothing of it is left."""
-    process = await launch("--port", "0", **environment)
+    process = await launch("--port", "0", *arguments, **environment)
     assert process.stdout is not None
     printed = ""
     try:

@@ -6,12 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import httpx
+
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # it imports names that websockets has deprecated
     import deepgram.listen.v1.client  # noqa: F401  # else imported, with its warnings, at the first use
     from deepgram import AsyncDeepgramClient, DeepgramClient
     from deepgram.core.api_error import ApiError
     from deepgram.core.events import EventType
+    from deepgram.core.request_options import RequestOptions
     from deepgram.environment import DeepgramClientEnvironment
     from deepgram.listen.v1.socket_client import V1SocketClient
     from deepgram.listen.v1.types import ListenV1Metadata, ListenV1Results, ListenV1SpeechStarted, ListenV1UtteranceEnd
@@ -23,6 +26,7 @@ __all__ = [
     "ListenV1Results",
     "ListenV1SpeechStarted",
     "ListenV1UtteranceEnd",
+    "RequestOptions",
 ]
 
 LISTEN_LIMIT_S = 120
@@ -37,6 +41,13 @@ def environment(url: str) -> DeepgramClientEnvironment:
 def sdk(url: str, key: str = "any") -> DeepgramClient:
     """The client as its README makes it."""
     return DeepgramClient(api_key=key, environment=environment(url))
+
+
+def read_recording(url: str, body: Any, **query: Any) -> Any:
+    """What the SDK makes of a whole recording. It closes no connections, so it is given some that are closed."""
+    with httpx.Client(trust_env=False, timeout=60.0) as http:
+        client = DeepgramClient(api_key="any", environment=environment(url), httpx_client=http)
+        return client.listen.v1.media.transcribe_file(request=body, **query)
 
 
 def async_sdk(url: str, key: str = "any") -> AsyncDeepgramClient:

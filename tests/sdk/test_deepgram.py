@@ -4,6 +4,7 @@ import asyncio
 import time
 from typing import Any
 
+import numpy as np
 import pytest
 import soundfile
 from websockets.exceptions import InvalidStatus
@@ -16,7 +17,9 @@ from tests.sdk.deepgram_sdk import (
     ListenV1Metadata,
     ListenV1SpeechStarted,
     ListenV1UtteranceEnd,
+    RequestOptions,
     async_sdk,
+    read_recording,
     stream,
     transcript,
 )
@@ -136,6 +139,65 @@ class TestRealService:
         assert set(spoken) == {0, 1}
         assert {each.channel_index[1] for each in heard.finals} == {2}
         assert any(is_said(text, STEREO.text) for text in spoken.values()), spoken
+
+    def test_a_recording(self, service_url: str) -> None:
+        body = SENTENCE.path.read_bytes()
+        asked = {"smart_format": True, "utterances": True, "paragraphs": True}
+        said = read_recording(service_url, body, model="nova-3", **asked)
+        (channel,) = said.results.channels
+        (alternative,) = channel.alternatives
+        assert is_said(alternative.transcript, SENTENCE.text), alternative.transcript
+        assert said.metadata.duration == pytest.approx(SENTENCE.seconds, abs=0.001)
+        assert [word.punctuated_word for word in alternative.words] == alternative.transcript.split()
+        assert " ".join(each.transcript for each in said.results.utterances) == alternative.transcript
+
+
+class TestRecordings:
+    """On a final model whose text is arithmetic."""
+
+    AUDIO = exact_audio(1, 8_000)
+
+    async def said(self, body: Any, **query: Any) -> Any:
+        async with serving(CONFIG) as service:
+            return await asyncio.to_thread(read_recording, f"ws://127.0.0.1:{service.gateway.port}", body, **query)
+
+    async def test_it_is_what_the_sdk_expects(self) -> None:
+        options = RequestOptions(additional_query_parameters={"sample_rate": "16000", "channels": "2"})
+        both = np.stack((self.AUDIO, self.AUDIO[::-1]), axis=1)
+        said = await self.said(
+            linear16(both),
+            encoding="linear16",
+            multichannel=True,
+            punctuate=True,
+            utterances=True,
+            utt_split=0.5,
+            paragraphs=True,
+            tag=["one", "two"],
+            extra="key:value",
+            request_options=options,
+        )
+        first, second = said.results.channels
+        assert first.alternatives[0].transcript == summary(self.AUDIO)
+        assert second.alternatives[0].transcript == summary(self.AUDIO[::-1])
+        assert first.alternatives[0].paragraphs.paragraphs[0].sentences[0].text == summary(self.AUDIO)
+        assert [each.channel for each in said.results.utterances] == [0, 1]
+        assert (said.metadata.channels, said.metadata.duration) == (2, 0.5)
+        assert len(said.metadata.sha256) == 64
+        assert said.metadata.model_info
+
+    async def test_it_is_sent_as_it_is_read_from_a_file(self) -> None:
+        data = linear16(self.AUDIO)
+        pieces = (data[at : at + 1000] for at in range(0, len(data), 1000))
+        options = RequestOptions(additional_query_parameters={"sample_rate": "16000"})
+        said = await self.said(pieces, encoding="linear16", request_options=options)
+        assert said.results.channels[0].alternatives[0].transcript == summary(self.AUDIO)
+
+    async def test_what_is_refused(self) -> None:
+        for query in ({"diarize": True}, {"summarize": "v2"}, {"callback": "https://example.org"}, {"sentiment": True}):
+            with pytest.raises(ApiError) as caught:
+                await self.said(linear16(self.AUDIO), **query)
+            assert caught.value.status_code == 400
+            assert caught.value.body["err_code"] == "bad_parameter"
 
 
 class TestWire:

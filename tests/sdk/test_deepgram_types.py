@@ -4,12 +4,26 @@ from typing import Any
 
 import pytest
 from deepgram.listen.v1 import types
+from deepgram.types.listen_v1response import ListenV1Response
 from pydantic import BaseModel, ConfigDict, create_model
 
-from asr_model.transcript import UtteranceEnd
+from asr_model.transcript import Sentiment, UtteranceEnd
 from server.errors import IdleTimeout
 from server.events import SequenceFailed
-from tests.support.wire import SEQUENCE, closed, final, make_session, messages, partial, speech_started, tell
+from server.wire.recordings.deepgram_answer import Recording, answer
+from server.wire.recordings.deepgram_query import parse_recording_query
+from tests.support.wire import (
+    FINAL,
+    SEQUENCE,
+    closed,
+    final,
+    make_session,
+    messages,
+    partial,
+    said,
+    speech_started,
+    tell,
+)
 
 
 def every_message() -> list[dict[str, Any]]:
@@ -45,6 +59,22 @@ def test_it_is_what_the_sdk_expects(message: dict[str, Any]) -> None:
     required = {name for name, each in model.model_fields.items() if each.is_required()}
     assert required <= set(message)
     assert strict.model_validate(message).model_dump()["type"] == message["type"]
+
+
+def test_the_answer_to_a_recording_is_what_the_sdk_expects() -> None:
+    words = (*said("Hello, world. Good bye."), *said("Again.", 9.0))
+    query = "utterances=true&paragraphs=true&sentiment=true&tag=a&extra=k:v"
+    options = parse_recording_query(query)
+    recording = Recording(
+        request_id="r", sha256="ab", created="2026-01-02T03:04:05.678Z", duration_s=10.0, channels=[words], model=FINAL
+    )
+    body = answer(recording, options, [Sentiment.of(0.5), Sentiment.of(-0.5)])
+    read: Any = ListenV1Response.model_validate(body)
+    assert read.metadata.channels == 1
+    assert read.results.channels[0].alternatives[0].transcript == "Hello, world. Good bye. Again."
+    assert [each.transcript for each in read.results.utterances] == ["Hello, world. Good bye.", "Again."]
+    assert [each.sentiment for each in read.results.sentiments.segments] == ["positive", "negative"]
+    assert read.results.sentiments.average.sentiment == "neutral"
 
 
 def test_all_of_them_were_made() -> None:

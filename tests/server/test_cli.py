@@ -6,10 +6,12 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from pydantic import BaseModel
 from typer.testing import CliRunner
 
 from server.cli import build_cli
-from server.configuration.config import AccessKey, MoorageConfig, load_config
+from server.configuration.config import AccessKey, MoorageConfig, TensorModelConfig, load_config
+from server.configuration.model_sections import INSTANCES_WORDS
 
 
 def run(*arguments: str, **environment: str) -> tuple[int, str, str]:
@@ -38,7 +40,7 @@ class TestConfigCheck:
 
     def test_a_fault_in_the_environment(self, toml: Path) -> None:
         code, _, errors = run("config", "check", str(toml), MOORAGE_LIVE__INSTANCES="0")
-        assert (code, errors) == (2, "live.instances: given 0, allowed: an integer from 1 to 64\n")
+        assert (code, errors) == (2, f"live.instances: given 0, allowed: {INSTANCES_WORDS}\n")
 
     def test_a_model_that_is_not_there(self, toml: Path) -> None:
         toml.write_text("[live]\nmodel = 'whisper'\n")
@@ -88,12 +90,17 @@ class TestConfigCheck:
         # an entry of a list is an example, not a default: it stands there as a comment
         entries = re.sub(r"^# (\[\[|\w+ = )", r"\1", text, flags=re.MULTILINE).replace('"…"', f'"{"0" * 64}"')
         written = tomllib.loads(entries)
-        assert {(section, name) for section in written for name in written[section]} == {
-            (section, name)
+        sections = {
+            section: type(field.default)
             for section, field in MoorageConfig.model_fields.items()
-            for name in type(field.default).model_fields
+            if isinstance(field.default, BaseModel)
         }
+        assert {(section, name) for section in sections for name in written[section]} == {
+            (section, name) for section, model in sections.items() for name in model.model_fields
+        }
+        assert set(written) == set(MoorageConfig.model_fields)
         assert set(written["access"]["keys"][0]) == set(AccessKey.model_fields)
+        assert set(written["models"][0]) == set(TensorModelConfig.model_fields)
         MoorageConfig.model_validate(written)
 
 

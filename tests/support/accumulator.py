@@ -42,7 +42,8 @@ SILENCE = Reading(total=0, weighted=0, n_samples=0)
 class AccumulatorModel:
     """One instance. Slots hold garbage until a row with ``start`` initialises them inside its step."""
 
-    def __init__(self, n_slots: int) -> None:
+    def __init__(self, n_slots: int, *, tick_samples: int = 10) -> None:
+        self._tick_samples = tick_samples
         self.slots = [Reading(total=_GARBAGE + slot, weighted=_GARBAGE, n_samples=_GARBAGE) for slot in range(n_slots)]
 
     def run(
@@ -51,25 +52,31 @@ class AccumulatorModel:
         """Run a plan; rows of ``errors`` fail and leave their slot in doubt."""
         errors = errors or {}
         rows: list[RowResult] = []
-        for index, (row, samples) in enumerate(zip(plan.rows, plan.audio, strict=True)):
+        heard = plan.audio or [tensors.arrays["INPUT"].ravel() for tensors in plan.tensors]
+        for index, (row, samples) in enumerate(zip(plan.rows, heard, strict=True)):
             if index in errors:
                 self.slots[row.slot] = Reading(total=-_GARBAGE, weighted=-_GARBAGE, n_samples=-_GARBAGE)
                 rows.append(RowResult(error=errors[index]))
             else:
-                rows.append(RowResult(output=self._step(row, samples)))
+                readings = self._step(row, samples)
+                rows.append(RowResult(output=readings[-1], earlier=tuple(readings[:-1])))
         for slot in plan.scrub if scrub else ():
             self.slots[slot] = SILENCE
         return BatchResult(
             plan_id=plan.plan_id, rows=tuple(rows), scrubbed=plan.scrub if scrub else (), step_ns=step_ns
         )
 
-    def _step(self, row: BatchRow, samples: Samples) -> Reading:
+    def _step(self, row: BatchRow, samples: Samples) -> list[Reading]:
         if row.start:
             self.slots[row.slot] = SILENCE
-        reading = self.slots[row.slot].plus(samples)
-        if not row.flush:
-            self.slots[row.slot] = reading
-        return reading
+        first_tick_samples = samples.size - (row.n_ticks - 1) * self._tick_samples
+        readings: list[Reading] = []
+        for tick in np.split(samples, range(first_tick_samples, samples.size, self._tick_samples)):
+            reading = self.slots[row.slot].plus(tick)
+            if not row.flush:
+                self.slots[row.slot] = reading
+            readings.append(reading)
+        return readings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from asr_model.contract import (
     ModelSpec,
     Samples,
     Scheduler,
+    SlotRange,
     State,
     StateTensor,
     StepOutput,
@@ -52,6 +54,9 @@ SLOW = 0.9375
 """A request with this sample takes a fifth of a second longer, in slices of a hundredth."""
 
 
+OWN_OF_THE_SERVICE = ("warm-up-", "probe-")
+"""Ids of sequences before there are clients: a slow model is fast with those, or every start would take long."""
+
 Options = Mapping[str, object]
 
 
@@ -78,6 +83,16 @@ def make_live(options: Options, device: torch.device) -> "AccumulatorModel":
     if "refuse_file" in options and Path(str(options["refuse_file"])).exists():
         raise RuntimeError("this model cannot be loaded now")
     return AccumulatorModel(step_s=_seconds(options, "step_s"))
+
+
+def make_undeclared(options: Options, device: torch.device) -> "UndeclaredModel":
+    """Factory for a ModelSource."""
+    return UndeclaredModel()
+
+
+def make_tuned(options: Options, device: torch.device) -> "TunedModel":
+    """Factory for a ModelSource: a model whose kernels may be changed. With ``deaf`` it does not do as it is asked."""
+    return TunedModel(optimize="none" if options.get("deaf") else str(options.get("optimize", "none")))
 
 
 def make_mute(options: Options, device: torch.device) -> "MuteModel":
@@ -120,8 +135,9 @@ class AccumulatorModel:
     def spec(self) -> ModelSpec:
         return self._spec
 
-    def step(self, rows: Sequence[StepRow], state: State) -> StepOutput:
-        time.sleep(self._step_s)
+    def step(self, rows: Sequence[StepRow], state: State, span: SlotRange | None = None) -> StepOutput:
+        if not all(row.sequence_id.startswith(OWN_OF_THE_SERVICE) for row in rows):
+            time.sleep(self._step_s)
         audio = [torch.from_numpy(row.audio.astype(np.float64)) for row in rows]
         for row in rows:
             if (row.audio == np.float32(BOMB)).any():
@@ -186,10 +202,30 @@ class AccumulatorModel:
         )
 
 
+class UndeclaredModel(AccumulatorModel):
+    """Does not say which batcher it needs."""
+
+    @property
+    def spec(self) -> ModelSpec:
+        return replace(super().spec, scheduler=None)
+
+
+class TunedModel(AccumulatorModel):
+    """Takes another kernel."""
+
+    def __init__(self, *, optimize: str) -> None:
+        super().__init__()
+        self._optimize = optimize
+
+    @property
+    def spec(self) -> ModelSpec:
+        return replace(super().spec, optimizations=("none", "int8"), optimize=self._optimize)
+
+
 class MuteModel(AccumulatorModel):
     """Answers every row with nothing."""
 
-    def step(self, rows: Sequence[StepRow], state: State) -> StepOutput:
+    def step(self, rows: Sequence[StepRow], state: State, span: SlotRange | None = None) -> StepOutput:
         return StepOutput(outputs=[None] * len(rows))
 
 

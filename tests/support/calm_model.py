@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from asr_model.contract import State, StepOutput, StepRow
+from asr_model.contract import SlotRange, State, StepOutput, StepRow
 from server.engine.engine_config import EngineConfig
 from tests.support.accumulator_model import AccumulatorModel, Options
 from tests.support.engines import ACCUMULATOR, live_only
@@ -15,7 +15,7 @@ from tests.support.engines import ACCUMULATOR, live_only
 class CalmModel(AccumulatorModel):
     """Adds up whatever it hears."""
 
-    def step(self, rows: Sequence[StepRow], state: State) -> StepOutput:
+    def step(self, rows: Sequence[StepRow], state: State, span: SlotRange | None = None) -> StepOutput:
         audio = [torch.from_numpy(row.audio.astype(np.float64)) for row in rows]
         return StepOutput(outputs=[self._row(row, samples, state) for row, samples in zip(rows, audio, strict=True)])
 

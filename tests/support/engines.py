@@ -7,13 +7,17 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from server.clock import Clock, SystemClock
 from server.engine.engine import Engine
-from server.engine.engine_config import EngineConfig, FinalSettings, LiveSettings
+from server.engine.engine_config import EngineConfig, FinalSettings, LiveSettings, TensorSettings
 from server.engine.sequence_handle import SequenceHandle
+from server.engine.served_model import SequenceTurn
 from server.errors import CapacityExceeded
 from server.events import Event, Partial, SequenceClosed, SequenceFailed, UtteranceFinal
 from server.ids import SequenceId
+from server.plan import CorrelationId, Tensors
 from server.workers.orders import ModelSource
 from server.workers.worker import WorkerKind
 from tests.support.accumulator_model import LOOKAHEAD_SAMPLES, TICK_SAMPLES, exact_audio, summary
@@ -153,3 +157,37 @@ async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(30.0):
         while not condition():  # noqa: ASYNC110 - the engine has no event for what tests look at
             await asyncio.sleep(0.001)
+
+
+def further(name: str, model: str, **settings: object) -> TensorSettings:
+    """A further model of the registry, on the CPU."""
+    fields: dict[str, object] = {"device": "cpu", "threads": 1, "slots": 4} | settings
+    options = fields.pop("options", {})
+    source = ModelSource(name=model, options=options)  # type: ignore[arg-type]  # given as keywords
+    return TensorSettings(name=name, source=source, **fields)  # type: ignore[arg-type]  # checked when it is made
+
+
+def with_models(*models: TensorSettings, **changes: object) -> EngineConfig:
+    """A small live model without finals, and these."""
+    return replace(live_only(instances=1), models=models, **changes)  # type: ignore[arg-type]  # checked when it is made
+
+
+def integers(*values: int) -> Tensors:
+    """INPUT INT32 [B, 1]: a row of each."""
+    return Tensors(arrays={"INPUT": np.array(values, dtype=np.int32)[:, None]}, n_rows=len(values))
+
+
+def floats(*values: float) -> Tensors:
+    """INPUT FP32 [1, N]: one row."""
+    return Tensors(arrays={"INPUT": np.array([values], dtype=np.float32)})
+
+
+def turn(correlation_id: CorrelationId, *, start: bool = False, end: bool = False) -> SequenceTurn:
+    """A place in a sequence."""
+    return SequenceTurn(correlation_id=correlation_id, start=start, end=end)
+
+
+def output(answer: Tensors, name: str = "OUTPUT") -> list[float]:
+    """The values of an answer."""
+    values: list[float] = answer.arrays[name].ravel().tolist()
+    return values

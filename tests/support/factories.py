@@ -1,13 +1,13 @@
 """Small batchers and chunks for tests: ticks of 10 samples, complete with 3 more."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
-from server.batching.dynamic_batcher import DynamicBatcher, DynamicBatcherConfig
 from server.batching.sequence_batcher import SequenceBatcher, SequenceBatcherConfig
 from server.ids import RequestId, SequenceId
-from server.plan import BatchPlan, BatchResult, Chunk, Request, RowResult, Samples
+from server.plan import BatchPlan, BatchResult, Chunk, RowResult, Samples, Tensors, Turn
 
 TICK = 10
 LOOKAHEAD = 3
@@ -23,22 +23,16 @@ SEQUENCE_CONFIG = SequenceBatcherConfig(
     max_queued_marks=4,
     scrub_retry_ns=100,
 )
-DYNAMIC_CONFIG = DynamicBatcherConfig(instances=2, target_size=3, max_queued=8, max_batch_samples=60)
 
 
-def make_sequence_config(**overrides: int) -> SequenceBatcherConfig:
+def make_sequence_config(**overrides: Any) -> SequenceBatcherConfig:
     """Two instances of two slots, unless told otherwise."""
     return replace(SEQUENCE_CONFIG, **overrides)
 
 
-def make_sequence_batcher(**overrides: int) -> SequenceBatcher:
+def make_sequence_batcher(**overrides: Any) -> SequenceBatcher:
     """A batcher of ``make_sequence_config``."""
     return SequenceBatcher(make_sequence_config(**overrides))
-
-
-def make_dynamic_batcher(**overrides: int) -> DynamicBatcher:
-    """Two instances, batches of three."""
-    return DynamicBatcher(replace(DYNAMIC_CONFIG, **overrides))
 
 
 def make_samples(n_samples: int, first: int = 1) -> Samples:
@@ -54,12 +48,33 @@ def make_chunk(
     return Chunk(sequence_id=SequenceId(name), samples=samples, start=start, finalize=finalize, end=end)
 
 
-def make_request(number: int, n_samples: int = 10) -> Request:
-    """A request of counting samples that no other request has."""
-    return Request(request_id=RequestId(number), samples=make_samples(n_samples, first=100 * number))
+def make_turn(
+    name: str,
+    number: int = 0,
+    *,
+    shape: tuple[int, ...] = (1,),
+    start: bool = False,
+    end: bool = False,
+    priority: int = 0,
+) -> Turn:
+    """A turn with one input full of its number, which names the request too."""
+    return Turn(
+        sequence_id=SequenceId(name),
+        request_id=RequestId(number),
+        correlation_id=name,
+        tensors=Tensors(arrays={"INPUT": np.full((1, *shape), number, dtype=np.int64)}),
+        start=start,
+        end=end,
+        priority=priority,
+    )
 
 
 def answer(plan: BatchPlan, *, error: str | None = None, scrubbed: bool = True) -> BatchResult:
-    """A result for every row of a plan: its sequence's id, or the error."""
-    rows = tuple(RowResult(output=None if error else row.sequence_id, error=error) for row in plan.rows)
+    """A result for every row of a plan: its sequence's id for every tick, or the error."""
+    rows = tuple(
+        RowResult(error=error)
+        if error
+        else RowResult(output=row.sequence_id, earlier=(row.sequence_id,) * (row.n_ticks - 1))
+        for row in plan.rows
+    )
     return BatchResult(plan_id=plan.plan_id, rows=rows, scrubbed=plan.scrub if scrubbed else (), step_ns=7)

@@ -1,13 +1,13 @@
 """Plays sequences through a streaming model's slots, without batchers: which row steps when is the test's choice."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from asr_model.contract import Samples, State, StepOutput, StepRow, StreamingModel
+from asr_model.contract import Samples, SlotRange, State, StepOutput, StepRow, StreamingModel
 from asr_model.transcript import EndedUtterance, LiveOutput, joined
 
 
@@ -49,29 +49,40 @@ class SlotPlayer:
         self.sequences[slot] = Played(audio.astype(np.float32), endpoint_silence_ms)
         return self.sequences[slot]
 
-    def tick_end(self, slot: int) -> int:
-        """Sample at which the slot's next tick is complete."""
+    def tick_end(self, slot: int, n_ticks: int = 1) -> int:
+        """Sample at which the slot's next tick, or the last of some, is complete."""
         spec, played = self.model.spec, self.sequences[slot]
-        return played.position + spec.tick_samples + (spec.lookahead_samples if played.position == 0 else 0)
+        return played.position + n_ticks * spec.tick_samples + (spec.lookahead_samples if played.position == 0 else 0)
 
-    def step(self, ticks: Iterable[int] = (), flushes: dict[int, tuple[int, bool]] | None = None) -> StepOutput:
-        """One step: a tick of each of the slots ``ticks``, and flushes ``{slot: (at sample, end)}``."""
+    def step(
+        self,
+        ticks: Iterable[int] = (),
+        flushes: dict[int, tuple[int, bool]] | None = None,
+        span: SlotRange | None = None,
+    ) -> StepOutput:
+        """One step: a tick of each of the slots ``ticks``, or as many as a mapping says, and flushes
+        ``{slot: (at sample, end)}``."""
         rows: list[StepRow] = []
         for slot in ticks:
-            played, end = self.sequences[slot], self.tick_end(slot)
-            rows.append(self._row(slot, played.audio[played.position : end], flush=False, end=False))
+            n_ticks = ticks[slot] if isinstance(ticks, Mapping) else 1
+            played, end = self.sequences[slot], self.tick_end(slot, n_ticks)
+            row = self._row(slot, played.audio[played.position : end], flush=False, end=False)
+            rows.append(replace(row, n_ticks=n_ticks))
             played.position = end
         for slot, (at, end_of_sequence) in (flushes or {}).items():
             played = self.sequences[slot]
             rows.append(self._row(slot, played.audio[played.position : at], flush=True, end=end_of_sequence))
             played.closed = end_of_sequence
-        result = self.model.step(rows, self.state)
-        for row, output in zip(rows, result.outputs, strict=True):
-            assert isinstance(output, LiveOutput)
+        if span is not None:
+            rows.sort(key=lambda row: row.slot)
+        result = self.model.step(rows, self.state, span)
+        for i, row in enumerate(rows):
             played = self.sequences[row.slot]
-            played.outputs.append(output)
-            if output.ended is not None:
-                played.ended.append(output.ended)
+            for output in (*result.earlier.get(i, ()), result.outputs[i]):
+                assert isinstance(output, LiveOutput)
+                played.outputs.append(output)
+                if output.ended is not None:
+                    played.ended.append(output.ended)
         for name, count in result.counters.items():
             self.counters[name] = self.counters.get(name, 0) + count
         return result
@@ -92,9 +103,9 @@ class SlotPlayer:
             endpoint_silence_ms=played.endpoint_silence_ms if start else None,
         )
 
-    def has_tick(self, slot: int) -> bool:
-        """Whether the slot's audio completes another tick."""
-        return self.tick_end(slot) <= len(self.sequences[slot].audio)
+    def has_tick(self, slot: int, n_ticks: int = 1) -> bool:
+        """Whether the slot's audio completes another tick, or so many."""
+        return self.tick_end(slot, n_ticks) <= len(self.sequences[slot].audio)
 
     def play(self, slots: Iterable[int] | None = None) -> None:
         """All sequences to their end: ticks as long as there are any, then END."""

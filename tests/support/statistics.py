@@ -1,5 +1,9 @@
 """Snapshots with a number of its own in every place, so that a mix-up shows."""
 
+from server.audit.auditor import AuditStats
+from server.batching.dynamic_config import DynamicBatcherStats
+from server.batching.resources import ResourceStats
+from server.batching.sequence_stats import BatcherStats
 from server.figures.stats import DelayStats, EngineStats, HistogramSnapshot, ModelStats, StepStats
 
 
@@ -19,6 +23,8 @@ def steps(offset: int, **counters: int) -> StepStats:
         row_failures=offset + 9,
         counters=counters,
         busy_s={0: offset + 0.25, 1: offset + 0.75},
+        slot_wait_s=histogram(offset + 10, 3, total=offset + 3.5),
+        outcomes={"completed": offset + 11, "request_timeout": offset + 12},
     )
 
 
@@ -37,6 +43,50 @@ def model(role: str, name: str, **changes: object) -> ModelStats:
     return ModelStats(role=role, name=name, **(fields | changes))  # type: ignore[arg-type]  # checked when it is made
 
 
+def sequence_batcher(offset: int) -> BatcherStats:
+    """Figures that start at the offset."""
+    return BatcherStats(
+        live=offset,
+        started=offset + 1,
+        ended={"end": offset + 2, "backlog_timeout": offset + 3},
+        refused={},
+        stale_results=offset + 4,
+        queued_samples=offset + 5,
+        queued_turns=offset + 6,
+        ready_rows=offset + 7,
+        backlog=offset + 8,
+        backlog_oldest_ns=(offset + 9) * 1_000_000_000,
+        expected_wait_ns=None,
+        queued=offset + 10,
+        placed=offset + 11,
+        idle=offset + 12,
+        restarts=offset + 13,
+        steps=offset + 14,
+        rows=offset + 15,
+        padded_slots=offset + 16,
+        catch_up_ticks=offset + 17,
+        late_rows=offset + 18,
+        instances=(),
+    )
+
+
+def request_batcher(offset: int) -> DynamicBatcherStats:
+    """Figures that start at the offset."""
+    return DynamicBatcherStats(
+        queued=offset,
+        queued_samples=offset + 1,
+        in_flight=offset + 2,
+        accepted=offset + 3,
+        ended={},
+        refused={},
+        stale_results=offset + 4,
+        instances_idle=offset + 5,
+        instances_lost=offset + 6,
+        queued_by_level=(offset + 7, offset + 8),
+        late=offset + 9,
+    )
+
+
 def engine_stats(*, is_ready: bool = True, has_final: bool = True, is_loaded: bool = True) -> EngineStats:
     """An engine with a live model of two instances, one of them down, and perhaps a final model."""
     live = model(
@@ -51,6 +101,11 @@ def engine_stats(*, is_ready: bool = True, has_final: bool = True, is_loaded: bo
         streams=5,
         precision="bfloat16",
         tick_s=0.24,
+        state_bytes=59,
+        cache_bytes=50,
+        cache_bytes_used=13,
+        is_wrong_scheduler=True,
+        copies_ending=60,
     )
     return EngineStats(
         is_ready=is_ready,
@@ -78,4 +133,11 @@ def engine_stats(*, is_ready: bool = True, has_final: bool = True, is_loaded: bo
             final_s={"endpoint": histogram(50, 51, total=52.5), "finalize": histogram(53, 54, total=55.5)},
         ),
         early_finals={"used": 56, "wasted": 57},
+        recorded_s=76.5,
+        sentiments={"told": 74, "late": 75},
+        further={"adder": steps(200)},
+        sequence_batchers={"live": sequence_batcher(300), "adder": sequence_batcher(400)},
+        request_batchers={"final": request_batcher(500)} if has_final else {},
+        resources=ResourceStats(totals={"gpu": 7}, in_use={"gpu": 5}, waiting=58),
+        audit=AuditStats(outcomes={"same": 63, "mismatch": 64}, recording=65, waiting=66),
     )

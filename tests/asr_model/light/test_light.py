@@ -1,12 +1,13 @@
 """The light model: streaming equals offline, slots keep to themselves, words tell which audio they were made of."""
 
 import random
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 import torch
 
-from asr_model.contract import Samples, Scheduler, StepRow
+from asr_model.contract import Samples, Scheduler, SlotRange, StepRow
 from asr_model.light.features import LogMel
 from asr_model.light.model import FIRST_TICK_SAMPLES, TICK_SAMPLES, LightModel, build
 from asr_model.light.network import HIDDEN, INPUT, LAYERS, RandomLstm, reference
@@ -43,9 +44,11 @@ def test_it_is_in_the_registry() -> None:
     assert (spec.name, spec.scheduler, spec.tick_samples) == ("light-lstm", Scheduler.SEQUENCE, 2_560)
 
 
-def test_it_has_no_options() -> None:
+def test_it_has_no_options_to_speak_of() -> None:
     with pytest.raises(ValueError, match="no option depth, width"):
         build({"width": 1, "depth": 2}, CPU)
+    with pytest.raises(ValueError, match="optimize = 'bf16': light-lstm takes none"):
+        build({"optimize": "bf16"}, CPU)
 
 
 def test_the_network_is_the_lstm_that_torch_has() -> None:
@@ -56,6 +59,16 @@ def test_the_network_is_the_lstm_that_torch_has() -> None:
         found = RandomLstm(CPU)(x, h, c)
     for got, expected in zip(found, (output(y), h_then, c_then), strict=True):
         torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_copies_that_are_built_at_the_same_time_are_the_same() -> None:
+    def weights(_: int) -> list[torch.Tensor]:
+        return [each.detach() for network in reference() for each in network.parameters()]
+
+    alone = weights(0)
+    with ThreadPoolExecutor(4) as threads:
+        others = list(threads.map(weights, range(4)))
+    assert all(torch.equal(one, each) for other in others for one, each in zip(alone, other, strict=True))
 
 
 def test_streaming_equals_offline(light: LightModel, voices: list[Samples]) -> None:
@@ -104,6 +117,39 @@ def test_company_order_and_reused_slots_change_nothing(light: LightModel, voices
         assert [joined(each.words) for each in done[index].ended] == [joined(each.words) for each in alone.ended]
 
 
+@pytest.mark.parametrize("direct", [False, True])
+def test_catching_up_says_what_tick_by_tick_says(light: LightModel, voices: list[Samples], direct: bool) -> None:
+    """Rows of any number of ticks, a Finalize in one of them, over a range of slots or gathered."""
+    rng, player, seen = random.Random(9), SlotPlayer(light, 6), set[int]()
+    played = {slot: player.open(slot, audio) for slot, audio in zip((0, 1, 3, 5), voices, strict=True)}
+    finalize_at = {1: 31_000}
+    for name in ("hidden", "cells", "remainder"):  # what dead tenants may have left in the slots
+        player.state[name].fill_(float("nan"))
+    while live := [slot for slot in played if not played[slot].closed]:
+        now = rng.sample(live, rng.randint(1, len(live)))
+        ticks, flushes = dict[int, int](), dict[int, tuple[int, bool]]()
+        for slot in now:
+            stop = finalize_at.get(slot, len(played[slot].audio))
+            fits = [n for n in range(1, light.spec.max_ticks + 1) if player.tick_end(slot, n) <= stop]
+            if fits:
+                ticks[slot] = rng.choice((fits[0], fits[-1]))
+            else:
+                flushes[slot] = (stop, finalize_at.pop(slot, None) is None)
+        seen |= set(ticks.values())
+        span = SlotRange(first=min(now), n_slots=max(now) + 1 - min(now)) if direct else None
+        assert not player.step(ticks, flushes, span).errors
+    assert {1, light.spec.max_ticks} <= seen
+    for slot, audio in zip(played, voices, strict=True):
+        alone = SlotPlayer(light, 1)
+        wanted = alone.open(0, audio)
+        while slot == 1 and alone.tick_end(0) <= 31_000:
+            alone.step([0])
+        if slot == 1:
+            alone.step((), {0: (31_000, False)})
+        alone.play()
+        assert played[slot].outputs == wanted.outputs
+
+
 def test_a_step_leaves_other_slots_as_they_are(light: LightModel, voices: list[Samples]) -> None:
     player = SlotPlayer(light, 3)
     for slot in range(3):
@@ -111,6 +157,7 @@ def test_a_step_leaves_other_slots_as_they_are(light: LightModel, voices: list[S
     player.step([0, 1, 2])
     before = player.snapshot(1, light.spec.state)
     player.step([2, 0])
+    player.step([0, 2], span=SlotRange(first=0, n_slots=3))
     for name, tensor in player.snapshot(1, light.spec.state).items():
         assert torch.equal(tensor, before[name]), name
 

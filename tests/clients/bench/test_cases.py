@@ -4,6 +4,7 @@ import pytest
 
 from clients.bench.cases import CaseName, case_config, environment_of
 from server.configuration.config import FinalConfig, LiveConfig, MoorageConfig, load_config
+from server.configuration.model_sections import InstanceGroup
 
 CONFIG = MoorageConfig(
     live=LiveConfig(instances=3, device="cpu", threads=2, options={"agree": 3, "checkpoint": "1.safetensors"}),
@@ -40,3 +41,12 @@ def test_the_service_has_the_same_models_and_nothing_else_of_the_surroundings(mo
 def test_more_slots_than_allowed_by_default() -> None:
     found = load_config(environment=environment_of(MoorageConfig(), 3_000))
     assert (found.live.slots, found.live.max_slots) == (3_000, 3_000)
+
+
+def test_places_of_instances_are_handed_on() -> None:
+    places = (InstanceGroup(device="cpu", count=2), InstanceGroup(device="cuda:1", threads=3))
+    config = MoorageConfig(
+        live=LiveConfig(instances=places, preferred_sizes=(4, 2), resources={"gpu": 1}), resources={"gpu": 1}
+    )
+    found = load_config(environment=environment_of(config, 7)).live
+    assert (found.instances, found.preferred_sizes, found.resources) == (places, (4, 2), {})

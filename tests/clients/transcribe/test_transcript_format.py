@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clients.transcribe.subtitles import Cue
 from clients.transcribe.transcript import FileRecord
-from clients.transcribe.transcript_format import Format, file_text, format_named, joined_json, joined_line, srt, vtt
+from clients.transcribe.transcript_format import Format, file_text, format_named, joined_json, joined_line
 from server.errors import BadParameter
+from server.recordings.subtitle_files import srt, vtt
+from server.recordings.subtitles import Cue
 
 
 def record(*utterances: list[tuple[str, float, float]]) -> FileRecord:

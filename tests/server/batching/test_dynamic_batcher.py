@@ -5,11 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from server.batching.dynamic_batcher import DynamicBatcher
-from server.effects import RequestCancelled, RequestCompleted, RequestEffect, RequestFailed
+from server.effects import RequestCancelled, RequestCompleted
 from server.errors import (
     BadAudio,
-    ConfigError,
     InstanceFailed,
     MessageTooLarge,
     MoorageError,
@@ -18,41 +16,19 @@ from server.errors import (
     StepFailed,
 )
 from server.ids import InstanceIndex, RequestId
-from server.plan import BatchFailure, BatchResult, Request, RequestBatch, RowResult
-from tests.support.factories import DYNAMIC_CONFIG, make_dynamic_batcher, make_request
+from server.plan import BatchFailure, BatchResult, RowResult
+from tests.support.requests import (
+    abandoned,
+    answers,
+    assert_failed,
+    make_dynamic_batcher,
+    make_request,
+    make_tensor_request,
+    numbers,
+    planned,
+)
 
 FIRST, SECOND = InstanceIndex(0), InstanceIndex(1)
-
-
-def planned(batcher: DynamicBatcher, now_ns: int = 0) -> RequestBatch:
-    batch = batcher.plan(now_ns)
-    assert batch is not None
-    return batch
-
-
-def numbers(batch: RequestBatch) -> list[int]:
-    return [request.request_id for request in batch.requests]
-
-
-def sums(batch: RequestBatch) -> BatchResult:
-    """Every request's own answer: the sum of its samples."""
-    rows = tuple(RowResult(output=float(request.samples.sum())) for request in batch.requests)
-    return BatchResult(plan_id=batch.plan_id, rows=rows, step_ns=7)
-
-
-def assert_failed(effect: RequestEffect, number: int, error: type[MoorageError], message: str) -> None:
-    assert isinstance(effect, RequestFailed)
-    assert effect.request_id == number
-    assert type(effect.error) is error
-    assert str(effect.error) == message
-
-
-@pytest.mark.parametrize("name", ["instances", "target_size", "max_queued", "max_batch_samples"])
-def test_bounds_of_the_config(name: str) -> None:
-    with pytest.raises(ConfigError, match=f"{name} must be at least 1, not 0"):
-        replace(DYNAMIC_CONFIG, **{name: 0})
-    with pytest.raises(ConfigError, match="window_ns must not be negative, but is -1"):
-        replace(DYNAMIC_CONFIG, window_ns=-1)
 
 
 class TestOffer:
@@ -123,17 +99,25 @@ class TestPlan:
         batcher.offer(make_request(2, 30), 0)
         assert numbers(planned(batcher)) == [1, 2]
 
-    def test_the_longest_idle_instance_is_next(self) -> None:
+    def test_the_instance_that_was_busy_last_is_next(self) -> None:
         batcher = make_dynamic_batcher(instances=3, target_size=1)
-        for number in range(1, 5):
+        for number in range(1, 6):
             batcher.offer(make_request(number), 0)
         batches = [planned(batcher) for _ in range(3)]
         assert [batch.instance for batch in batches] == [0, 1, 2]
         assert batcher.plan(0) is None
         assert batcher.next_deadline_ns() is None
         for batch in (batches[2], batches[0]):
-            batcher.commit(batch, sums(batch), 0)
+            batcher.commit(batch, answers(batch), 0)
+        assert planned(batcher).instance == 0
         assert planned(batcher).instance == 2
+
+    def test_an_instance_that_was_restored_is_the_last_choice(self) -> None:
+        batcher = make_dynamic_batcher(target_size=1)
+        batcher.lose_instance(FIRST, "died", 0)
+        batcher.instance_restored(FIRST, 0)
+        batcher.offer(make_request(1), 0)
+        assert planned(batcher).instance == SECOND
 
     def test_time_that_goes_back_stands_still(self) -> None:
         batcher = make_dynamic_batcher(window_ns=10)
@@ -149,7 +133,7 @@ class TestCommit:
         for at_ns, request in enumerate(requests):
             batcher.offer(request, at_ns)
         batch = planned(batcher, 5)
-        assert batcher.commit(batch, sums(batch), 9) == [
+        assert batcher.commit(batch, answers(batch), 9) == [
             RequestCompleted(
                 request_id=request.request_id,
                 instance=FIRST,
@@ -192,14 +176,14 @@ class TestCommit:
         batcher.offer(make_request(1), 0)
         batch = planned(batcher)
         with pytest.raises(ServiceError, match="batch 9 is not in flight"):
-            batcher.commit(replace(batch, plan_id=9), sums(batch), 0)
+            batcher.commit(replace(batch, plan_id=9), answers(batch), 0)
         with pytest.raises(ServiceError, match="batch 1 is not in flight"):
-            batcher.commit(replace(batch, instance=SECOND), sums(batch), 0)
+            batcher.commit(replace(batch, instance=SECOND), answers(batch), 0)
         with pytest.raises(ServiceError, match="plan 1 has 1 rows, its result 0"):
             batcher.commit(batch, BatchResult(plan_id=1, rows=()), 0)
-        assert len(batcher.commit(batch, sums(batch), 0)) == 1
+        assert len(batcher.commit(batch, answers(batch), 0)) == 1
         with pytest.raises(ServiceError, match="batch 1 is not in flight"):
-            batcher.commit(batch, sums(batch), 0)
+            batcher.commit(batch, answers(batch), 0)
 
 
 class TestCancel:
@@ -219,7 +203,7 @@ class TestCancel:
         batcher.offer(make_request(2), 0)
         batch = planned(batcher)
         assert batcher.cancel(RequestId(1), 0) == [RequestCancelled(request_id=RequestId(1))]
-        effects = batcher.commit(batch, sums(batch), 0)
+        effects = batcher.commit(batch, answers(batch), 0)
         assert [effect.request_id for effect in effects] == [2]
         stats = batcher.stats()
         assert (stats.stale_results, stats.ended) == (1, {"cancelled": 1, "completed": 1})
@@ -232,8 +216,8 @@ class TestCancel:
         batcher.cancel(RequestId(1), 0)
         batcher.offer(make_request(1, 4), 0)
         new = planned(batcher)
-        assert batcher.commit(old, sums(old), 0) == []
-        effects = batcher.commit(new, sums(new), 0)
+        assert batcher.commit(old, answers(old), 0) == []
+        effects = batcher.commit(new, answers(new), 0)
         assert [effect.output for effect in effects if isinstance(effect, RequestCompleted)] == [406.0]
 
 
@@ -248,10 +232,10 @@ class TestInstances:
         assert len(effects) == 1
         assert_failed(effects[0], 1, InstanceFailed, "died")
         assert batcher.lose_instance(FIRST, "died", 0) == []
-        assert batcher.commit(batch, sums(batch), 0) == []
+        assert batcher.commit(batch, answers(batch), 0) == []
         assert batcher.stats().stale_results == 2
         with pytest.raises(ServiceError, match="batch 1 is not in flight"):
-            batcher.commit(batch, sums(batch), 0)
+            batcher.commit(batch, answers(batch), 0)
 
     def test_a_death_between_batches(self) -> None:
         batcher = make_dynamic_batcher(target_size=1)
@@ -270,22 +254,14 @@ class TestInstances:
         assert batcher.stats().instances_idle == 2
 
 
-def early(number: int, n_samples: int = 10) -> Request:
-    return replace(make_request(number, n_samples), is_early=True)
-
-
-def abandoned(batch: RequestBatch) -> BatchFailure:
-    return BatchFailure(plan_id=batch.plan_id, error="abandoned", is_abandoned=True)
-
-
 class TestEarly:
     def test_it_runs_at_once_where_there_is_nothing_else_to_do(self) -> None:
         batcher = make_dynamic_batcher(window_ns=50)
-        batcher.offer(early(1), 7)
+        batcher.offer(make_request(1, is_early=True), 7)
         assert batcher.next_deadline_ns() == 7
         batch = planned(batcher, 7)
         assert numbers(batch) == [1]
-        (effect,) = batcher.commit(batch, sums(batch), 9)
+        (effect,) = batcher.commit(batch, answers(batch), 9)
         assert isinstance(effect, RequestCompleted)
         assert batcher.stats().ended == {"completed": 1}
 
@@ -297,28 +273,28 @@ class TestEarly:
         batcher.offer(make_request(1), 0)
         assert not batcher.takes_early(samples)
         with pytest.raises(QueueFull, match="nothing else to do"):
-            batcher.offer(early(2), 0)
+            batcher.offer(make_request(2, is_early=True), 0)
         planned(batcher, 50)
         assert not batcher.takes_early(samples)
         assert batcher.stats().refused == {"queue_full": 1}
 
     def test_no_more_wait_than_fit_a_batch(self) -> None:
         batcher = make_dynamic_batcher(target_size=2)
-        batcher.offer(early(1), 0)
-        batcher.offer(early(2), 0)
+        batcher.offer(make_request(1, is_early=True), 0)
+        batcher.offer(make_request(2, is_early=True), 0)
         assert not batcher.takes_early(make_request(3).samples)
         assert (batcher.stats().queued, batcher.stats().queued_samples) == (2, 20)
 
     def test_others_go_first_and_never_share_its_batch(self) -> None:
         batcher = make_dynamic_batcher()
-        batcher.offer(early(1), 0)
+        batcher.offer(make_request(1, is_early=True), 0)
         batcher.offer(make_request(2), 1)
         assert numbers(planned(batcher, 1)) == [2]
         assert numbers(planned(batcher, 1)) == [1]
 
     def test_one_that_waits_is_confirmed_and_takes_its_turn(self) -> None:
         batcher = make_dynamic_batcher(instances=1, window_ns=50)
-        batcher.offer(early(1), 0)
+        batcher.offer(make_request(1, is_early=True), 0)
         batcher.offer(make_request(2), 1)
         batcher.confirm(RequestId(1), 2)
         batch = planned(batcher, 51)
@@ -328,7 +304,7 @@ class TestEarly:
 
     def test_one_that_runs_gives_way_to_one_that_waits_and_runs_again_after_it(self) -> None:
         batcher = make_dynamic_batcher(instances=1)
-        batcher.offer(early(1), 3)
+        batcher.offer(make_request(1, is_early=True), 3)
         batch = planned(batcher, 3)
         assert batcher.to_abandon() == []
         batcher.offer(make_request(2), 4)
@@ -337,15 +313,26 @@ class TestEarly:
         assert batcher.commit(batch, abandoned(batch), 5) == []
         second = planned(batcher, 5)
         assert numbers(second) == [2]
-        batcher.commit(second, sums(second), 6)
+        batcher.commit(second, answers(second), 6)
         third = planned(batcher, 6)
         assert (numbers(third), third.queued_at_ns) == ([1], (3,))
-        (effect,) = batcher.commit(third, sums(third), 7)
+        (effect,) = batcher.commit(third, answers(third), 7)
         assert effect.request_id == 1
+
+    def test_one_that_gave_way_is_before_the_early_ones_that_came_later(self) -> None:
+        batcher = make_dynamic_batcher()
+        batcher.offer(make_request(1, is_early=True), 0)
+        batch = planned(batcher)
+        batcher.offer(make_request(2, is_early=True), 1)
+        batcher.offer(make_request(3), 2)
+        assert batcher.to_abandon(lambda _: False) == [batch]
+        batcher.commit(batch, abandoned(batch), 3)
+        assert numbers(planned(batcher, 3)) == [3]
+        assert numbers(planned(batcher, 3)) == [1, 2]
 
     def test_it_does_not_give_way_where_an_instance_is_idle(self) -> None:
         batcher = make_dynamic_batcher(instances=2)
-        batcher.offer(early(1), 0)
+        batcher.offer(make_request(1, is_early=True), 0)
         planned(batcher, 0)
         batcher.offer(make_request(2), 1)
         assert batcher.to_abandon() == []
@@ -353,17 +340,36 @@ class TestEarly:
     def test_no_more_give_way_than_are_needed(self) -> None:
         batcher = make_dynamic_batcher(instances=2, target_size=1)
         for number in (1, 2):
-            batcher.offer(early(number), 0)
+            batcher.offer(make_request(number, is_early=True), 0)
             planned(batcher, 0)
         batcher.offer(make_request(3), 1)
         assert len(batcher.to_abandon()) == 1
         batcher.offer(make_request(4), 2)
         assert len(batcher.to_abandon()) == 1
 
+    def test_as_many_give_way_as_the_rows_that_wait_need(self) -> None:
+        batcher = make_dynamic_batcher(instances=3)
+        for number in (1, 2, 3):
+            batcher.offer(make_tensor_request(number, n_rows=3, is_early=True), 0)
+            planned(batcher)
+        batcher.offer(make_tensor_request(4, n_rows=3), 1)
+        assert len(batcher.to_abandon()) == 1
+        batcher.cancel(RequestId(4), 2)
+        batcher.offer(make_tensor_request(5, n_rows=2), 2)
+        assert batcher.to_abandon() == []
+        batcher.offer(make_tensor_request(6, n_rows=2), 3)
+        assert len(batcher.to_abandon()) == 1
+
+    def test_tensors_come_early_as_audio_does(self) -> None:
+        batcher = make_dynamic_batcher(window_ns=50)
+        batcher.offer(make_tensor_request(1), 0)
+        with pytest.raises(QueueFull, match="nothing else to do"):
+            batcher.offer(make_tensor_request(2, is_early=True), 0)
+
     def test_one_that_is_confirmed_does_not_give_way_and_is_queued_again_first_if_it_just_did(self) -> None:
         for confirmed_first in (True, False):
             batcher = make_dynamic_batcher(instances=1)
-            batcher.offer(early(1), 0)
+            batcher.offer(make_request(1, is_early=True), 0)
             batch = planned(batcher, 0)
             if confirmed_first:
                 batcher.confirm(RequestId(1), 1)
@@ -389,10 +395,10 @@ class TestEarly:
 
     def test_one_that_leaves_is_gone_queued_or_running(self) -> None:
         batcher = make_dynamic_batcher(instances=1)
-        batcher.offer(early(1), 0)
+        batcher.offer(make_request(1, is_early=True), 0)
         assert batcher.cancel(RequestId(1), 0) == [RequestCancelled(request_id=RequestId(1))]
         assert (batcher.stats().queued_samples, batcher.next_deadline_ns()) == (0, None)
-        batcher.offer(early(1), 1)
+        batcher.offer(make_request(1, is_early=True), 1)
         batch = planned(batcher, 1)
         batcher.cancel(RequestId(1), 2)
         assert batcher.to_abandon() == [batch]
@@ -405,19 +411,19 @@ class TestEarly:
 
     def test_a_batch_that_ended_before_it_heard_of_it_counts(self) -> None:
         batcher = make_dynamic_batcher(instances=1)
-        batcher.offer(early(1), 0)
+        batcher.offer(make_request(1, is_early=True), 0)
         batch = planned(batcher)
         batcher.offer(make_request(2), 1)
         assert batcher.to_abandon() == [batch]
-        (effect,) = batcher.commit(batch, sums(batch), 2)
+        (effect,) = batcher.commit(batch, answers(batch), 2)
         assert isinstance(effect, RequestCompleted)
         second = planned(batcher, 2)
-        batcher.commit(second, sums(second), 3)
+        batcher.commit(second, answers(second), 3)
         assert batcher.to_abandon() == []
 
     def test_an_instance_that_dies_over_an_abandoned_batch_fails_its_requests(self) -> None:
         batcher = make_dynamic_batcher(instances=1)
-        batcher.offer(early(1), 0)
+        batcher.offer(make_request(1, is_early=True), 0)
         batch = planned(batcher)
         batcher.offer(make_request(2), 1)
         assert batcher.to_abandon() == [batch]

@@ -5,26 +5,43 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from server.batching.sequence_batcher import SequenceBatcher
-from server.effects import RowCompleted, SequenceEffect, SequenceEnded, SequenceLost
+from server.batching.sequence_batcher import DuplicateStart, SequenceBatcher, Strategy
+from server.effects import (
+    RowCompleted,
+    SequenceEffect,
+    SequenceEnded,
+    SequenceLost,
+    SequencePlaced,
+    SequenceQueued,
+)
 from server.errors import (
+    BacklogTimeout,
     BadAudio,
+    BadTensor,
     CapacityExceeded,
-    ConfigError,
     DuplicateSequence,
     IdleTimeout,
     InstanceFailed,
+    MissingStart,
     MoorageError,
     QueueFull,
     SequenceAlreadyEnded,
+    SequenceTooLong,
     ServiceError,
     StepFailed,
     UnknownSequence,
 )
 from server.events import CloseCause
 from server.ids import InstanceIndex, SequenceId, SlotIndex
-from server.plan import BatchFailure, BatchPlan, BatchResult, Chunk, RowResult
-from tests.support.factories import FIRST_TICK, TICK, answer, make_chunk, make_sequence_batcher, make_sequence_config
+from server.plan import BatchFailure, BatchPlan, BatchResult, BatchRow, Chunk, RowResult, Tensors, Turn
+from tests.support.factories import (
+    FIRST_TICK,
+    TICK,
+    answer,
+    make_chunk,
+    make_sequence_batcher,
+    make_turn,
+)
 
 A, B, C = SequenceId("a"), SequenceId("b"), SequenceId("c")
 FIRST, SECOND = InstanceIndex(0), InstanceIndex(1)
@@ -45,31 +62,6 @@ def assert_lost(effect: SequenceEffect, sequence_id: str, error: type[MoorageErr
     assert effect.sequence_id == sequence_id
     assert type(effect.error) is error
     assert str(effect.error) == message
-
-
-class TestConfig:
-    @pytest.mark.parametrize(
-        ("name", "value", "message"),
-        [
-            ("instances", 0, "instances must be at least 1, not 0"),
-            ("slots", 0, "slots must be at least 1, not 0"),
-            ("tick_samples", 0, "tick_samples must be at least 1, not 0"),
-            ("max_batch", 0, "max_batch must be at least 1, not 0"),
-            ("max_queued_marks", 0, "max_queued_marks must be at least 1, not 0"),
-            ("scrub_retry_ns", 0, "scrub_retry_ns must be at least 1, not 0"),
-            ("lookahead_samples", -1, "lookahead_samples must not be negative, but is -1"),
-            ("max_delay_ns", -1, "max_delay_ns must not be negative, but is -1"),
-            ("idle_timeout_ns", -1, "idle_timeout_ns must not be negative, but is -1"),
-            ("max_remembered_ids", -1, "max_remembered_ids must not be negative, but is -1"),
-            ("max_queued_samples", FIRST_TICK - 1, "max_queued_samples = 12 cannot hold the first tick"),
-        ],
-    )
-    def test_bounds(self, name: str, value: int, message: str) -> None:
-        with pytest.raises(ConfigError, match=message):
-            make_sequence_config(**{name: value})
-
-    def test_the_smallest(self) -> None:
-        make_sequence_config(instances=1, slots=1, max_batch=1, max_queued_samples=FIRST_TICK, max_remembered_ids=0)
 
 
 class TestOffer:
@@ -247,7 +239,7 @@ class TestPlanAndCommit:
         batcher.offer(make_chunk("a", FIRST_TICK, start=True), 10)
         plan = planned(batcher, 14)
         assert batcher.commit(plan, answer(plan), 30) == [
-            RowCompleted(row=plan.rows[0], instance=FIRST, output="a", batch_size=1, queue_ns=4, step_ns=7)
+            RowCompleted(row=plan.rows[0], instance=FIRST, output="a", batch_size=1, queue_ns=4, step_ns=7, plan_id=1)
         ]
 
     def test_effects_come_in_the_order_of_the_rows(self) -> None:
@@ -411,9 +403,11 @@ class TestExpire:
         batcher.offer(make_chunk("c", FIRST_TICK, start=True), 10)
         assert batcher.next_deadline_ns() == 10
         assert batcher.expire(99) == []
-        assert batcher.expire(200) == ["a", "b"]
+        assert batcher.stats().idle == 0
         assert batcher.expire(200) == []
-        assert batcher.stats().live == 3
+        assert (batcher.stats().live, batcher.stats().idle) == (3, 2)
+        assert names(planned(batcher, 200)) == ["c", "a"]
+        assert names(planned(batcher, 200)) == ["b"]
 
     def test_what_they_have_said_is_read_to_its_end(self) -> None:
         batcher = make_sequence_batcher(instances=1, idle_timeout_ns=100)
@@ -438,22 +432,177 @@ class TestExpire:
         batcher.touch(A, 10)
         batcher.offer(make_chunk("b", FIRST_TICK), 20)
         plan = planned(batcher, 20)
-        assert batcher.expire(109) == ["c"]
-        assert batcher.expire(110) == ["a"]
+        assert batcher.expire(109) == []
+        assert batcher.stats().idle == 1
+        assert batcher.expire(110) == []
+        assert batcher.stats().idle == 2
         assert batcher.expire(1_000) == []
+        assert batcher.stats().idle == 2
         batcher.commit(plan, answer(plan), 1_000)
         farewell = planned(batcher, 1_000)
         assert names(farewell) == ["c", "a"]
         batcher.commit(farewell, answer(farewell), 1_000)
         assert batcher.next_deadline_ns() == 1_100
         assert batcher.expire(1_099) == []
-        assert batcher.expire(1_100) == ["b"]
+        assert batcher.stats().idle == 2
+        assert batcher.expire(1_100) == []
+        assert batcher.stats().idle == 3
+        assert names(planned(batcher, 1_100)) == ["b"]
 
     def test_no_timeout(self) -> None:
         batcher = make_sequence_batcher(idle_timeout_ns=0)
         batcher.offer(make_chunk("a", 5, start=True), 0)
         assert batcher.next_deadline_ns() is None
         assert batcher.expire(10**18) == []
+
+
+class TestTurns:
+    def test_a_plan_of_turns(self) -> None:
+        batcher = make_sequence_batcher(instances=1, takes_turns=True)
+        a, b = make_turn("a", 1, start=True), replace(make_turn("b", 2, start=True, end=True), correlation_id=2**64 - 1)
+        for at_ns, turn in enumerate((a, b)):
+            batcher.offer(turn, at_ns)
+        plan = planned(batcher, 5)
+        assert (plan.audio, plan.tensors) == ((), (a.tensors, b.tensors))
+        assert [(row.request_id, row.correlation_id, row.ready_at_ns) for row in plan.rows] == [
+            (1, "a", 0),
+            (2, 2**64 - 1, 1),
+        ]
+        effects = batcher.commit(plan, answer(plan), 9)
+        assert [type(effect) for effect in effects] == [RowCompleted, RowCompleted, SequenceEnded]
+        assert effects[2] == SequenceEnded(sequence_id=B, cause=CloseCause.END, received_samples=0)
+
+    def test_refusals(self) -> None:
+        batcher = make_sequence_batcher(instances=1, slots=2, takes_turns=True, max_queued_turns=2)
+        batcher.offer(make_turn("a", start=True), 0)
+        batcher.offer(make_turn("b", start=True, end=True), 0)
+        two_rows = Tensors(arrays={"INPUT": np.zeros((2, 1))}, n_rows=2)
+        refusals: list[tuple[Turn, type[MoorageError], str]] = [
+            (make_turn("c"), MissingStart, "sequence c is not live: its first turn must say START"),
+            (make_turn("a", start=True), DuplicateSequence, "sequence a is live"),
+            (make_turn("b"), SequenceAlreadyEnded, "sequence b takes nothing after its END"),
+            (make_turn("c", start=True), CapacityExceeded, "every slot is taken"),
+            (replace(make_turn("a"), tensors=two_rows), BadTensor, "a turn of a sequence is one row, not 2"),
+        ]
+        before = batcher.stats()
+        for turn, error, message in refusals:
+            with pytest.raises(error, match=message):
+                batcher.offer(turn, 0)
+        batcher.offer(make_turn("a"), 0)
+        assert batcher.room(A) == 0
+        with pytest.raises(QueueFull, match="2 turns wait: no more than that"):
+            batcher.offer(make_turn("a"), 0)
+        assert sum(batcher.stats().refused.values()) == 6
+        assert (batcher.stats().queued_turns, before.queued_turns, batcher.stats().queued_samples) == (3, 2, 0)
+
+    def test_a_restart_is_counted_and_initialises_the_same_slot(self) -> None:
+        batcher = make_sequence_batcher(instances=1, takes_turns=True, duplicate_start=DuplicateStart.RESTART)
+        for number in range(2):
+            batcher.offer(make_turn("a", number, start=True), 0)
+        rows: list[BatchRow] = []
+        for _ in range(2):
+            plan = planned(batcher)
+            rows += plan.rows
+            batcher.commit(plan, answer(plan), 0)
+        assert [(row.slot, row.generation, row.start) for row in rows] == [(0, 1, True), (0, 1, True)]
+        assert (batcher.stats().restarts, batcher.stats().started) == (1, 1)
+
+    def test_idle_sequences_are_lost_at_once(self) -> None:
+        batcher = make_sequence_batcher(takes_turns=True, idle_timeout_ns=100)
+        batcher.offer(make_turn("a", start=True), 0)
+        plan = planned(batcher)
+        batcher.commit(plan, answer(plan), 10)
+        assert batcher.expire(109) == []
+        [lost] = batcher.expire(110)
+        assert_lost(lost, "a", IdleTimeout, "no turn came in time")
+        assert (batcher.stats().ended, batcher.stats().idle) == ({"idle_timeout": 1}, 1)
+        assert batcher.free_slots() == 4
+
+    def test_chunks_are_for_other_models(self) -> None:
+        with pytest.raises(AssertionError):
+            make_sequence_batcher(takes_turns=True).offer(make_chunk("a", start=True), 0)
+        with pytest.raises(AssertionError):
+            make_sequence_batcher().offer(make_turn("a", start=True), 0)
+
+
+class TestBacklog:
+    def test_who_waits_gets_the_slot_in_the_verb_that_frees_it(self) -> None:
+        batcher = make_sequence_batcher(instances=1, slots=1, backlog=2)
+        batcher.offer(make_chunk("a", 3, start=True, end=True), 0)
+        for name in "bc":
+            batcher.offer(make_chunk(name, FIRST_TICK, start=True), 0)
+        assert batcher.place_in_line(A) is None
+        assert batcher.place_in_line(C) == SequenceQueued(sequence_id=C, position=2, expected_wait_ns=None)
+        plan = planned(batcher)
+        effects = batcher.commit(plan, answer(plan), 5)
+        assert [type(effect) for effect in effects[:2]] == [RowCompleted, SequenceEnded]
+        assert effects[2:] == [
+            SequencePlaced(sequence_id=B, instance=FIRST, waited_ns=5),
+            SequenceQueued(sequence_id=C, position=1, expected_wait_ns=5),
+        ]
+        assert batcher.place_in_line(B) is None
+        assert names(planned(batcher, 5)) == ["b"]
+
+    def test_too_long_a_wait(self) -> None:
+        batcher = make_sequence_batcher(instances=1, slots=1, backlog=2, backlog_wait_ns=100)
+        batcher.offer(make_chunk("a", start=True), 0)
+        batcher.offer(make_chunk("b", start=True), 0)
+        assert batcher.next_deadline_ns() == 100
+        [lost] = batcher.expire(100)
+        assert_lost(lost, "b", BacklogTimeout, "no slot became free in time")
+        assert batcher.next_deadline_ns() is None
+
+    def test_the_next_life_of_an_id_waits_behind_those_who_wait(self) -> None:
+        batcher = make_sequence_batcher(
+            instances=1, slots=1, backlog=1, takes_turns=True, duplicate_start=DuplicateStart.RESTART
+        )
+        for turn in (
+            make_turn("a", 1, start=True, end=True),
+            make_turn("b", 2, start=True),
+            make_turn("a", 3, start=True),
+        ):
+            batcher.offer(turn, 0)
+        plan = planned(batcher)
+        assert batcher.commit(plan, answer(plan), 5)[1:] == [
+            SequencePlaced(sequence_id=B, instance=FIRST, waited_ns=5),
+            SequenceQueued(sequence_id=A, position=1, expected_wait_ns=5),
+        ]
+        assert names(planned(batcher, 5)) == ["b"]
+
+
+class TestParting:
+    @pytest.mark.parametrize("start", [True, False])
+    def test_the_reason_is_told_after_the_end(self, start: bool) -> None:
+        batcher = make_sequence_batcher(instances=1)
+        if not start:
+            batcher.offer(make_chunk("a", 3, start=True), 0)
+        too_long = SequenceTooLong("too long")
+        batcher.offer(replace(make_chunk("a", 2, start=start, end=True), parting=too_long), 0)
+        plan = planned(batcher)
+        completed, lost = batcher.commit(plan, answer(plan), 0)
+        assert isinstance(completed, RowCompleted)
+        assert_lost(lost, "a", SequenceTooLong, "too long")
+
+
+class TestResources:
+    def test_only_instances_that_would_run_are_asked(self) -> None:
+        batcher = make_sequence_batcher(instances=3, slots=1)
+        asked: list[int] = []
+
+        def may_run(instance: InstanceIndex) -> bool:
+            asked.append(instance)
+            return instance == 2
+
+        for name, n_samples in (("a", FIRST_TICK), ("b", 0), ("c", FIRST_TICK)):
+            batcher.offer(make_chunk(name, n_samples, start=True), 3)
+        assert batcher.next_deadline_ns(may_run) == 3
+        plan = batcher.plan(3, may_run)
+        assert plan is not None
+        assert names(plan) == ["c"]
+        assert asked == [0, 2, 0, 2]
+        assert batcher.plan(3, may_run) is None
+        assert batcher.next_deadline_ns(may_run) is None
+        assert batcher.next_deadline_ns() == 3
 
 
 def test_stats() -> None:
@@ -465,3 +614,38 @@ def test_stats() -> None:
     stats = batcher.stats()
     assert (stats.live, stats.started, stats.queued_samples, stats.ready_rows) == (3, 3, 2 + 2 + 15, 1)
     assert [(lane.slots, lane.slots_held, lane.ready_rows) for lane in stats.instances] == [(2, 2, 0), (2, 1, 1)]
+    assert [lane.steps_in_flight for lane in stats.instances] == [1, 0]
+    assert (stats.steps, stats.rows, stats.padded_slots, stats.catch_up_ticks, stats.late_rows) == (1, 2, 0, 0, 0)
+
+
+def test_stats_of_steps() -> None:
+    batcher = make_sequence_batcher(
+        instances=1, slots=3, strategy=Strategy.DIRECT, max_ticks=2, deadline_ns=50, flush_deadline_ns=10
+    )
+    for name, n_samples in (("a", FIRST_TICK + TICK), ("b", 0), ("c", 5)):
+        batcher.offer(make_chunk(name, n_samples, start=True, finalize=name == "c"), 0)
+    plan = planned(batcher)
+    assert batcher.stats().instances[0].expected_step_ns is None
+    batcher.commit(plan, answer(plan), 50)
+    stats = batcher.stats()
+    assert (stats.steps, stats.rows, stats.padded_slots, stats.catch_up_ticks) == (1, 2, 1, 1)
+    # the flush: a tick is in time when it is told at its deadline
+    assert (stats.late_rows, stats.instances[0].expected_step_ns) == (1, 50)
+    batcher.offer(make_chunk("a", TICK + TICK), 50)
+    plan = planned(batcher, 60)
+    batcher.commit(plan, answer(plan), 101)
+    assert batcher.stats().late_rows == 3
+
+
+def test_stats_of_the_backlog() -> None:
+    batcher = make_sequence_batcher(instances=1, slots=1, backlog=2)
+    assert (batcher.stats().expected_wait_ns, batcher.stats().backlog_oldest_ns) == (0, 0)
+    for at_ns, name in enumerate("abc"):
+        batcher.offer(make_chunk(name, start=True), 10 * at_ns)
+    stats = batcher.stats()
+    assert (stats.live, stats.started, stats.backlog, stats.queued, stats.placed) == (3, 3, 2, 2, 0)
+    assert (stats.expected_wait_ns, stats.backlog_oldest_ns) == (None, 10)
+    batcher.cancel(A, 60)
+    stats = batcher.stats()
+    assert (stats.backlog, stats.queued, stats.placed) == (1, 2, 1)
+    assert (stats.expected_wait_ns, stats.backlog_oldest_ns) == (120, 40)

@@ -71,12 +71,27 @@ def test_scrubs_have_their_time() -> None:
     table.quarantine(leases[1], scrub_at_ns=5)
     table.quarantine(leases[0], scrub_at_ns=8)
     assert table.next_scrub_at_ns() == 5
-    assert table.scrub_due(4) == ()
-    assert table.scrub_due(5) == (1,)
-    assert table.scrub_due(8) == (1, 0)
-    table.defer_scrub(leases[1].slot, 20)
-    assert table.scrub_due(8) == (0,)
+    assert table.take_scrubs(4) == ()
+    assert table.take_scrubs(5) == (1,)
     assert table.next_scrub_at_ns() == 8
+    # a slot is in one scrub at a time
+    assert table.take_scrubs(8) == (0,)
+    assert table.next_scrub_at_ns() is None
+    table.defer_scrub(leases[1].slot, 20)
+    assert table.next_scrub_at_ns() == 20
+    assert table.take_scrubs(19) == ()
+    assert table.take_scrubs(20) == (1,)
+    table.clear(leases[0].slot)
+    assert table.next_scrub_at_ns() is None
+    assert table.n_quarantined == 1
+
+
+def test_a_scrub_under_way_ends_with_its_instance() -> None:
+    table = SlotTable(1)
+    table.quarantine(table.acquire(), 0)
+    assert table.take_scrubs(0) == (0,)
+    table.quarantine_all(7)
+    assert table.take_scrubs(7) == (0,)
 
 
 @pytest.mark.parametrize("is_held", [True, False])
@@ -99,4 +114,4 @@ def test_a_lost_instance_leaves_every_slot_in_doubt() -> None:
     table.quarantine_all(9)
     assert_counts(table, free=0, held=0, quarantined=3)
     assert not table.holds(held)
-    assert table.scrub_due(9) == (1, 0, 2)
+    assert table.take_scrubs(9) == (1, 0, 2)

@@ -7,11 +7,12 @@ from annotated_types import Ge, Gt, Le, Lt
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from server.configuration.config import AccessKey, MoorageConfig, Section, is_loopback, load_config
+from server.configuration.config import AccessKey, MoorageConfig, TensorModelConfig, is_loopback, load_config
+from server.configuration.model_sections import InstanceGroup
 from server.errors import ConfigError
 
 UNITS = ("_s", "_ms", "_bytes", "_fraction", "_s_per_minute")
-REQUIRED = frozenset({"access.keys.name", "access.keys.sha256"})
+REQUIRED = frozenset({"access.keys.name", "access.keys.sha256", "models.name", "models.model"})
 COUNTS = frozenset(
     {
         "port",
@@ -28,17 +29,32 @@ COUNTS = frozenset(
         "max_streams",
         "max_processes",
         "streams_per_process",
+        "count",
+        "backlog",
+        "max_ticks",
+        "max_queued_turns",
+        "recordings_max_queued",
+        "max_requests",
+        "resource_priority",
+        "priority",
+        "priority_levels",
+        "default_priority_level",
+        "min_slot_utilisation",
+        "share",
     }
 )
-"""Numbers of things, which have no unit."""
+"""Numbers and parts of things, which have no unit."""
 
 
 def fields() -> list[tuple[str, FieldInfo]]:
-    sections: dict[str, type[BaseModel]] = {"access.keys": AccessKey}
+    sections: dict[str, type[BaseModel]] = {
+        "access.keys": AccessKey,
+        "models": TensorModelConfig,
+        "live.instances": InstanceGroup,
+    }
     for name, field in MoorageConfig.model_fields.items():
-        assert isinstance(field.annotation, type)
-        assert issubclass(field.annotation, Section)
-        sections[name] = field.annotation
+        if isinstance(field.default, BaseModel):
+            sections[name] = type(field.default)
     named = [(f"{name}.{key}", field) for name, model in sections.items() for key, field in model.model_fields.items()]
     return named + list(MoorageConfig.model_fields.items())
 
@@ -149,7 +165,8 @@ class TestFaults:
         assert said.startswith("server.prot: unknown (did you mean port?), allowed: host, port, ")
 
     def test_unknown_section(self) -> None:
-        assert fault({"sequencer": {}}) == "sequencer: unknown, allowed: server, log, access, tls, codec, live, final"
+        known = "server, log, access, tls, codec, live, final, models, resources, http, audit"
+        assert fault({"sequencer": {}}) == f"sequencer: unknown, allowed: {known}"
 
     def test_unknown_variable(self) -> None:
         assert fault({}, {"MOORAGE_SERVER__PROT": "1"}).startswith("server.prot: unknown")

@@ -73,7 +73,8 @@ def test_the_reference_names_every_field_with_default_and_bounds() -> None:
 
 @pytest.mark.parametrize("section", MoorageConfig.model_fields)
 def test_every_section_has_a_heading(section: str) -> None:
-    assert f"\n## `[{section}]`\n" in reference()
+    heading = f"[[{section}]]" if section == "models" else f"[{section}]"
+    assert f"\n## `{heading}`\n" in reference()
 
 
 def test_the_page_in_docs_is_up_to_date() -> None:

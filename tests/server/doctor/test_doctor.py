@@ -29,6 +29,8 @@ from server.errors import ConfigError
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 GPU = CudaDevice(name="H200", total_bytes=140 << 30, free_bytes=139 << 30)
+LIGHT = {"MOORAGE_SERVER__PORT": "0", "MOORAGE_LIVE__MODEL": "light-lstm", "MOORAGE_FINAL__MODEL": "none"}
+"""A configuration whose models load in no time."""
 NO_GPU = TorchFacts(version="2.14", cuda_build=None, devices=(), threads=1)
 
 
@@ -82,6 +84,8 @@ class TestWhole:
             "live weights",
             "moonshine weights",
             "memory",
+            "live scheduler",
+            "final scheduler",
             "address",
             "open files",
             "tls",
@@ -95,8 +99,8 @@ class TestWhole:
         assert all(each.advice for each in found)
 
     def test_options_are_checked_and_the_rest_goes_on(self) -> None:
-        findings = command.diagnose(None, {"MOORAGE_LIVE__OPTIONS__NONSENSE": "1", "MOORAGE_SERVER__PORT": "0"})
-        assert of(findings, "configuration").text.startswith("live.options: unknown live option nonsense")
+        findings = command.diagnose(None, {**LIGHT, "MOORAGE_LIVE__OPTIONS__NONSENSE": "1"})
+        assert of(findings, "configuration").text.startswith("live.options: light-lstm has no option nonsense")
         assert of(findings, "address").severity is Severity.OK
 
     def test_a_check_that_breaks_is_a_fault_without_a_traceback(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,13 +109,13 @@ class TestWhole:
             raise RuntimeError("oh dear")
 
         monkeypatch.setattr(installation, "check_python", broken)
-        first, second, *_ = command.diagnose(None, {"MOORAGE_SERVER__PORT": "0"})
+        first, second, *_ = command.diagnose(None, LIGHT)
         assert first.text == "so far so good"
         assert second.text == "this check broke: RuntimeError: oh dear"
 
     @pytest.mark.parametrize(("variable", "code"), [("MOORAGE_SERVER__PORT", 0), ("MOORAGE_SERVER_PORT", 1)])
     def test_exit_code_and_json(self, variable: str, code: int) -> None:
-        result = CliRunner().invoke(build_cli(), ["doctor", "--format", "json"], env={variable: "0"})
+        result = CliRunner().invoke(build_cli(), ["doctor", "--format", "json"], env={**LIGHT, variable: "0"})
         assert result.exit_code == code, result.stdout
         told = json.loads(result.stdout)
         assert told["ok"] is (code == 0)

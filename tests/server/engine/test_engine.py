@@ -288,6 +288,19 @@ async def test_a_failing_row_is_that_sequences_alone() -> None:
         assert (await closes(well)).final_texts == [summary(audio)]
 
 
+async def test_the_live_text_serves_where_no_batch_takes_an_utterance_in_time() -> None:
+    final = replace(FINAL, target_size=8, window_ms=60_000.0, timeout_ms=20.0)
+    audio = exact_audio(1, 300)
+    async with running(replace(CONFIG, final=final)) as engine:
+        handle = engine.open(SequenceId("a"))
+        await handle.send(audio)
+        await handle.end()
+        heard = await closes(handle)
+        assert engine.stats().finals_replaced == {"request_timeout": 1}
+    assert [final.has_final_pass for final in heard.finals] == [False]
+    assert heard.final_texts == heard.live_texts == [summary(audio)]
+
+
 async def test_the_live_text_serves_where_the_final_pass_fails_or_is_full() -> None:
     final = replace(FINAL, target_size=1, max_queued=1)
     async with running(replace(CONFIG, final=final)) as engine:

@@ -137,3 +137,17 @@ async def test_without_the_final_process_the_live_text_serves_until_it_is_back(e
     assert engine.stats().finals_replaced == {"failed": 3}
     await until(lambda: engine.stats().models[1].instances_ready == 1)
     assert [each.failures for each in await asyncio.gather(*(speak(engine, seed) for seed in range(10)))] == [[]] * 10
+
+
+async def test_the_live_model_is_replaced_beside_its_streams_and_the_old_processes_are_gone(engine: Engine) -> None:
+    pairs = await opened(engine, "mnop")
+    before = {name: pid for name, pid in workers().items() if name.startswith("live")}
+    await engine.repository.load("live")
+    assert set(workers()) - set(before) == {"live.2-0", "live.2-1", "final-0"}
+    assert [each.failures for each in await asyncio.gather(*(speak(engine, seed) for seed in range(8)))] == [[]] * 8
+    for handle, heard in pairs:
+        await handle.send(exact_audio(1, 500))
+        await handle.end()
+        assert (await rest(handle, heard)).live_texts[0].startswith("600:")
+    await until(lambda: set(workers()) == {"live.2-0", "live.2-1", "final-0"})
+    assert not [pid for pid in before.values() if psutil.pid_exists(pid)]

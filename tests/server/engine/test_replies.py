@@ -5,11 +5,20 @@ from dataclasses import replace
 
 import pytest
 
-from asr_model.transcript import EndedUtterance, FinalOutput, LiveOutput, UtteranceEnd, Word
+from asr_model.transcript import EndedUtterance, FinalOutput, LiveOutput, Sentiment, UtteranceEnd, Word
 from server.effects import RowCompleted
 from server.engine.replies import OpenFinal, SequenceReplies
 from server.errors import InstanceFailed, ShuttingDown
-from server.events import CloseCause, Event, Partial, SequenceClosed, SequenceFailed, SpeechStarted, UtteranceFinal
+from server.events import (
+    CloseCause,
+    Event,
+    Partial,
+    Queued,
+    SequenceClosed,
+    SequenceFailed,
+    SpeechStarted,
+    UtteranceFinal,
+)
 from server.ids import InstanceIndex, SequenceId, SlotIndex
 from server.plan import BatchRow
 
@@ -349,3 +358,59 @@ def test_leaving_a_sequence_that_failed_tells_the_failure() -> None:
     heard.close(CloseCause.CANCELLED, SECOND)
     (event,) = drain(heard)
     assert isinstance(event, SequenceFailed)
+
+
+def test_places_in_the_line_come_before_all_else_and_only_the_newest_waits() -> None:
+    heard = replies()
+    heard.queue(2, None)
+    heard.queue(1, 1_500_000_000)
+    assert drain(heard) == [Queued(sequence_id=S, position=1, expected_wait_s=1.5)]
+    heard.queue(1, 500_000_000)
+    heard.queue(0, 0)
+    heard.fail(ShuttingDown("x"))
+    heard.queue(3, None)
+    told = drain(heard)
+    assert told[0] == Queued(sequence_id=S, position=0, expected_wait_s=0.0)
+    assert [type(event) for event in told[1:]] == [SequenceFailed]
+
+
+def test_a_final_waits_for_its_text_then_for_its_sentiment() -> None:
+    heard = SequenceReplies(S, has_final_pass=True, max_finals=100, wants_sentiment=True)
+    first = opened(heard, tick(ended=ended("one", first=0, end=SECOND)))
+    second = opened(heard, tick(ended=ended("two", first=SECOND, end=2 * SECOND)))
+    heard.resolve(second, None)
+    heard.feel(second, Sentiment.of(-1.0))
+    heard.resolve(first, FinalOutput(words=(word("One."),)))
+    assert finals(drain(heard)) == []
+    heard.feel(first, Sentiment.of(1.0))
+    one, two = finals(drain(heard))
+    assert [each.text for each in (*one.words, *two.words)] == ["One.", "two"]
+    assert (one.sentiment, two.sentiment) == (Sentiment.of(1.0), Sentiment.of(-1.0))
+
+
+def test_without_a_final_pass_it_waits_for_its_sentiment_alone() -> None:
+    heard = SequenceReplies(S, has_final_pass=False, max_finals=100, wants_sentiment=True)
+    final = opened(heard, tick(ended=ended("one", first=0, end=SECOND)))
+    assert not final.wants_text
+    assert finals(drain(heard)) == []
+    heard.feel(final, None)
+    (told,) = finals(drain(heard))
+    assert told.sentiment is None
+
+
+def test_an_utterance_without_words_waits_for_no_sentiment() -> None:
+    heard = SequenceReplies(S, has_final_pass=True, max_finals=100, wants_sentiment=True)
+    assert complete(heard, flush(first=0, end=SECOND)) is None
+    assert len(finals(drain(heard))) == 1
+
+
+def test_what_is_told_at_once_takes_no_sentiment_any_more() -> None:
+    heard = SequenceReplies(S, has_final_pass=False, max_finals=100, wants_sentiment=True)
+    final = opened(heard, tick(ended=ended("one", first=0, end=SECOND)))
+    heard.fail(ShuttingDown("bye"), at_once=True)
+    heard.feel(final, Sentiment.of(1.0))
+    told, failed = [each for each in drain(heard) if not isinstance(each, Partial)]
+    assert isinstance(told, UtteranceFinal)
+    assert told.sentiment is None
+    assert isinstance(failed, SequenceFailed)
+    assert heard.is_told

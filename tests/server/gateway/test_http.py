@@ -6,6 +6,7 @@ from http import HTTPStatus
 
 import pytest
 
+from server.audit.auditor import AuditStats
 from server.codec.audio_format import CONTAINERS, ENCODINGS
 from server.errors import (
     BadMessage,
@@ -63,13 +64,30 @@ class TestRoutes:
         assert reply.status == 200
         assert json.loads(reply.body)["degraded"] is is_degraded
 
+    @pytest.mark.parametrize(
+        ("query", "is_strict"),
+        [
+            *((query, True) for query in ("strict", "strict=1", "a=b&strict=true")),
+            *((query, False) for query in ("strict=0", "strict=false", "", "a=strict", "strictly")),
+        ],
+    )
+    def test_strictly_ready_only_without_an_alarm(self, query: str, is_strict: bool) -> None:
+        alarm = "audit: sequence s was told what its audio alone does not say"
+        for standing in (alarm, None):
+            stats = replace(engine_stats(), audit=AuditStats(alarm=standing))
+            shown = Site(stats=lambda stats=stats: stats, metrics=lambda: b"", version="9")  # type: ignore[misc]
+            reply = respond("GET", "/readyz", shown, query)
+            fails = is_strict and standing is not None
+            assert reply.status == (503 if fails else 200)
+            assert json.loads(reply.body)["reasons"] == ([alarm] if fails else [])
+
     def test_metrics(self) -> None:
         reply = get("/metrics")
         assert (reply.body, reply.content_type) == (b"moorage_ready 1\n", "text/plain; version=0.0.4; charset=utf-8")
 
     def test_models(self) -> None:
         live, final = json.loads(get("/v1/models").body)["models"]
-        assert live == {
+        known = {
             "role": "live",
             "name": "accumulator",
             "scheduler": "sequence",
@@ -85,6 +103,7 @@ class TestRoutes:
             "slot_bytes": 100,
             "streams": 5,
         }
+        assert {name: live[name] for name in known} == known
         assert (final["name"], final["slots"], final["streams"]) == ("sum", 0, None)
         assert (final["slots_total"], final["slots_used"], final["tick_ms"]) == (0, 0, None)
 

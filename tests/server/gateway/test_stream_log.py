@@ -1,6 +1,7 @@
 """Lines about streams, from a real gateway with exact models: every stream has its lines, none has what was said."""
 
 import logging
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -88,3 +89,17 @@ async def test_texts_only_where_they_are_asked_for(caplog: pytest.LogCaptureFixt
     assert [line["text"] for line in lines] == ([text] if is_asked else [])
     everything = " ".join(f"{record.getMessage()} {vars(record)}" for record in caplog.records)
     assert (text in everything) is is_asked
+
+
+async def test_the_wait_for_a_slot_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    config = live_only(instances=1, slots=1)
+    config = replace(config, live=replace(config.live, backlog=1))
+    async with serving(config) as service, client(service, LINEAR16) as first:
+        await slots_used(service, 1)
+        async with client(service, LINEAR16) as second:
+            await second.hears(1)
+            await first.end()
+            await second.end()
+    assert [line["queued"] for line in said(caplog, "stream_opened")] == [0, 1]
+    waits = [line["slot_wait_s"] for line in said(caplog, "stream_ended")]
+    assert (waits[0], waits[1] > 0) == (0.0, True)

@@ -2,13 +2,15 @@
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from asr_model.contract import State, StepOutput, StepRow
+from asr_model.contract import SlotRange, State, StepOutput, StepRow
 from server.workers import capacity
 from server.workers.capacity import StepTime, measure_streams, speech, streams_within, warm_up
+from server.workers.instance import StreamingInstance
 from server.workers.orders import LoadLimits
 from tests.support.accumulator_model import TICK_SAMPLES, AccumulatorModel
 
@@ -42,17 +44,16 @@ def test_slots_are_a_part_of_the_streams(streams: int, slots: int) -> None:
 
 
 class Costly(AccumulatorModel):
-    """A step takes a fifth of a tick a row, at least."""
+    """A step takes a share of a tick a row, at least."""
 
-    batches: list[int]
-
-    def __init__(self) -> None:
+    def __init__(self, share: float = 0.2) -> None:
         super().__init__()
-        self.batches = []
+        self.batches: list[int] = []
+        self._row_ns = share * TICK_NS
 
-    def step(self, rows: Sequence[StepRow], state: State) -> StepOutput:
+    def step(self, rows: Sequence[StepRow], state: State, span: SlotRange | None = None) -> StepOutput:
         self.batches.append(len(rows))
-        deadline_ns = time.perf_counter_ns() + len(rows) * TICK_NS / 5
+        deadline_ns = time.perf_counter_ns() + len(rows) * self._row_ns
         while time.perf_counter_ns() < deadline_ns:
             pass
         return super().step(rows, state)
@@ -60,13 +61,14 @@ class Costly(AccumulatorModel):
 
 def test_a_measurement_finds_what_fits_a_tick_and_stops_there() -> None:
     model = Costly()
-    streams = measure_streams(model, "cpu", LoadLimits())
-    assert 1 <= streams <= 5
-    assert set(model.batches) <= {1, 2, 4, 8}
+    measured = measure_streams(model, "cpu", LoadLimits())
+    assert 1 <= measured.streams <= 5
+    assert set(model.batches) == measured.batches
+    assert measured.batches <= {1, 2, 4, 8}
 
 
 def test_a_measurement_stays_within_the_largest_batch() -> None:
-    model = Costly()
+    model = Costly(share=0.0)
     measure_streams(model, "cpu", LoadLimits(max_batch=2))
     assert set(model.batches) == {1, 2}
 
@@ -75,22 +77,38 @@ def test_a_slow_machine_is_not_measured_for_long(monkeypatch: pytest.MonkeyPatch
     model = Costly()
     monkeypatch.setattr(capacity, "RUN_LIMIT_NS", 0)
     monkeypatch.setattr(capacity, "BUDGET_NS", 0)
-    assert measure_streams(model, "cpu", LoadLimits()) <= 5
+    assert measure_streams(model, "cpu", LoadLimits()).streams <= 5
     assert model.batches == [1] * (capacity.SETTLING_TICKS + 2)
 
 
 def test_a_model_that_fails_is_not_taken_into_service() -> None:
     class Failing(AccumulatorModel):
-        def step(self, rows: Sequence[StepRow], state: State) -> StepOutput:
+        def step(self, rows: Sequence[StepRow], state: State, span: SlotRange | None = None) -> StepOutput:
             raise RuntimeError("no")
 
     class FailingRow(AccumulatorModel):
-        def step(self, rows: Sequence[StepRow], state: State) -> StepOutput:
+        def step(self, rows: Sequence[StepRow], state: State, span: SlotRange | None = None) -> StepOutput:
             return StepOutput(outputs=[None], errors={0: "bad"})
 
     for model in (Failing(), FailingRow()):
         with pytest.raises(RuntimeError, match="warm-up"):
-            warm_up(model, "cpu")
+            warm_up(StreamingInstance(model, 1, "cpu"), model.spec, (1,))
+
+
+def test_warm_up_runs_every_size_and_leaves_every_slot_as_new() -> None:
+    model = Costly()
+    instance = StreamingInstance(model, 3, "cpu")
+    instance.store.tensors["total"].fill_(1.0)
+    warm_up(instance, model.spec, (1, 3))
+    assert model.batches == [1] * (capacity.TICKS + 1) + [3] * (capacity.BUCKET_TICKS + 1)
+    assert all(instance.store.is_clean(slot) for slot in range(3))
+
+
+def test_kernels_that_are_made_for_a_size_hear_enough_at_every_size() -> None:
+    model = Costly()
+    spec = replace(model.spec, optimize="cuda-graph")
+    warm_up(StreamingInstance(model, 2, "cpu"), spec, (2,))
+    assert model.batches == [2] * (capacity.KERNEL_TICKS + 1)
 
 
 def test_warm_up_audio_has_the_length_asked_for_and_is_no_silence() -> None:

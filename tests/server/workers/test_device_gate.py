@@ -93,3 +93,15 @@ def test_a_lost_instance_is_cleared_by_whoever_notices() -> None:
     stopwatch = Stopwatch()
     DeviceGate(cells, stopwatch.read, stopwatch.sleep).pause("cpu")
     assert stopwatch.n_sleeps == 0
+
+
+def test_a_place_that_is_cleared_is_of_nobody_and_the_others_stand() -> None:
+    gate, stopwatch = gate_of(["cpu", "cpu"])
+    gate.abandon(0, 17)
+    gate.enter(0)
+    gate.enter(1)
+    gate.clear(0)
+    assert not gate.is_abandoned(0, 17)
+    stopwatch.during = lambda n_sleeps: gate.leave(1) if n_sleeps == 3 else None
+    gate.pause("cpu")
+    assert stopwatch.n_sleeps == 3, "clearing a place has ended another's step, or left its own going"

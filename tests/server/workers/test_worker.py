@@ -49,7 +49,7 @@ def plan(samples: Samples, *, start: bool = False) -> BatchPlan:
 
 
 def batch(samples: Samples) -> RequestBatch:
-    request = Request(request_id=RequestId(1), samples=samples)
+    request = Request(request_id=RequestId(1), payload=samples)
     return RequestBatch(plan_id=1, instance=InstanceIndex(0), requests=(request,), queued_at_ns=(0,))
 
 

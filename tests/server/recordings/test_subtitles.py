@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clients.transcribe.subtitles import LINE_CHARS, LONGEST_MS, SHORTEST_MS, Cue, TimedWord, subtitles
+from server.recordings.subtitles import LINE_CHARS, LONGEST_MS, SHORTEST_MS, Cue, TimedWord, subtitles
 
 
 def said(text: str, *, start_ms: int = 0, word_ms: int = 250, gap_ms: int = 50) -> list[TimedWord]:

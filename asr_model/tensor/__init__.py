@@ -1,0 +1,1 @@
+"""Small models that take tensors: what the schedulers, the wires and their tests are shown on."""

@@ -1,0 +1,1 @@
+"""Finished sequences, decoded once more alone and compared: a misrouted chunk, which no error ever shows, is found."""

@@ -1,0 +1,24 @@
+"""Refusals in the two shapes of the service: KServe's below ``/v2``, that of ``/v1/listen`` elsewhere."""
+
+import json
+
+from server.errors import MoorageError
+from server.gateway.http import UpgradeRequired, refusal
+from server.rest.parts import Refusal
+from server.wire.kserve.errors import error_body, error_headers, status_of
+
+JSON = {"Content-Type": "application/json"}
+
+
+def kserve_refusal(error: MoorageError, request_id: str) -> Refusal:
+    """``{"error": text, "code": word}``."""
+    body = json.dumps(error_body(error)).encode()
+    return Refusal(status=status_of(error).value, body=body, headers=JSON | error_headers(error))
+
+
+def listen_refusal(error: MoorageError, request_id: str) -> Refusal:
+    """``{"err_code": word, "err_msg": text}``, with the status that such an error has here."""
+    reply = refusal(error, request_id=request_id)
+    headers = {"Content-Type": reply.content_type, **reply.headers, **error_headers(error)}
+    status = reply.status if isinstance(error, UpgradeRequired) else status_of(error)
+    return Refusal(status=status.value, body=reply.body, headers=headers)
