@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Final, Protocol, cast
 
+from asr_model import optimize_names
+
 
 class _Settings(Protocol):
     def of(self, options: Mapping[str, object]) -> object:
@@ -23,11 +25,17 @@ class Declared:
     """Place of the class with its options; None: it has none."""
     listens: bool = True
     """Whether it takes audio and answers with words; else it takes tensors."""
+    optimizations: tuple[str, ...] = ("none",)
+    """Values of ``optimize`` that it takes on some device, as in its ModelSpec."""
 
 
 DECLARED: Final[Mapping[str, Declared]] = {
-    "moonshine-live": Declared(scheduler="sequence", settings="asr_model.live.settings:LiveSettings"),
-    "moonshine-base": Declared(scheduler="dynamic", settings="asr_model.final.settings:FinalSettings"),
+    "moonshine-live": Declared(
+        scheduler="sequence", settings="asr_model.live.settings:LiveSettings", optimizations=optimize_names.NAMES
+    ),
+    "moonshine-base": Declared(
+        scheduler="dynamic", settings="asr_model.final.settings:FinalSettings", optimizations=optimize_names.NAMES
+    ),
     "light-lstm": Declared(scheduler="sequence", settings="asr_model.light.settings:LightSettings"),
     "accumulator": Declared(
         scheduler="sequence", settings="asr_model.tensor.settings:AccumulatorSettings", listens=False
@@ -49,6 +57,15 @@ def settings_class(name: str) -> type | None:
         return None
     module, _, attribute = place.partition(":")
     return cast(type, getattr(import_module(module), attribute))
+
+
+def check_optimize(name: str, optimize: str) -> None:
+    """Whether the model takes these kernels on any device.
+
+    Raises:
+        ValueError: it does not; the message names what it takes.
+    """
+    optimize_names.check(optimize, name, DECLARED[name].optimizations)
 
 
 def check_options(name: str, options: Mapping[str, object]) -> None:

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from asr_model.optimize_names import NAMES
+from asr_model.optimize_names import NAMES, ON_CUDA
 
 INT8_MOST: Final = 127
 LOW_STEPS: Final = 2.0 * INT8_MOST
@@ -67,8 +67,8 @@ class Int8Linear(nn.Module):
 
 
 def optimizations(device: torch.device) -> tuple[str, ...]:
-    """What ``optimize`` may be on a device. CUDA multiplies eight bits only in batches that live steps do not have."""
-    return NAMES if device.type == "cpu" else ("none", "bf16")
+    """What ``optimize`` may be on a device."""
+    return NAMES if device.type == "cpu" else ON_CUDA
 
 
 def optimize(modules: Sequence[nn.Module], name: str, device: torch.device) -> None:

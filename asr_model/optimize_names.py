@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from typing import Final
 
 NAMES: Final = ("none", "bf16", "int8")
+ON_CUDA: Final = ("none", "bf16")
+"""CUDA multiplies eight bits only in batches that live steps do not have."""
 PRECISIONS: Final[Mapping[str, str]] = {"none": "float32", "bf16": "bfloat16", "int8": "int8"}
 """Number format of the matrix products."""
 
@@ -20,4 +22,4 @@ def check(name: object, model: str, allowed: tuple[str, ...] = NAMES) -> None:
         ValueError: it does not; the message names what it takes.
     """
     if name not in allowed:
-        raise ValueError(f"optimize = {name!r}: {model} takes {', '.join(allowed)}")
+        raise ValueError(f"{model} takes optimize {', '.join(allowed)}, not {name!r}")

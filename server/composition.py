@@ -3,11 +3,12 @@
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
-from asr_model.declared import DECLARED, Declared, check_options
+from asr_model.declared import DECLARED, Declared
 from asr_model.transcript import ROUNDING_MARGIN
 from server.audit.auditor import AuditSettings
 from server.codec.pool import CodecLimits
 from server.configuration.config import BACKLOG_LEVELS, CodecConfig, MoorageConfig, load_config
+from server.configuration.model_faults import dropped_faults, kernel_faults, option_faults
 from server.configuration.model_sections import FinalConfig, LiveConfig, ModelSection, TensorModelConfig
 from server.engine.engine_config import EngineConfig, tensor_batcher, turn_batcher
 from server.engine.model_settings import AnySettings, FinalSettings, InstanceGroup, LiveSettings, TensorSettings
@@ -59,13 +60,13 @@ def settings_of(config: MoorageConfig) -> SettingsOf:
     """How a model that is loaded again gets other settings: its section with some fields changed, checked as ever."""
 
     def changed(name: str, overrides: Overrides) -> AnySettings:
-        tree = config.model_dump()
+        tree = config.model_dump(exclude_unset=True)
         if "name" in overrides:
             raise ConfigError(f"{name}.name: a model keeps its name")
         if name in ("live", "final") and "model" in overrides:
             raise ConfigError(f"{name}.model: which one it is was told to clients; allowed: other options of the same")
         if name in ("live", "final"):
-            tree[name] |= overrides
+            tree[name] = tree.get(name, {}) | overrides
         else:
             tree["models"] = [model | (overrides if model["name"] == name else {}) for model in tree["models"]]
         changed_config = load_config(environment={}, overrides=tree)
@@ -116,12 +117,11 @@ def _model_faults(place: str, section: ModelSection, is_proved_later: bool) -> l
             _architecture(place, section.model)
         assert declared is not None, "models with an architecture are declared"
         _check_scheduler(place, section, declared, is_excused=section.allow_wrong_scheduler or is_proved_later)
-        check_options(section.model, section.options)
     except ConfigError as error:
         return [str(error)]
-    except ValueError as error:
-        return [f"{place}.options: {error}"]
-    return []
+    scheduler = section.scheduler or declared.scheduler
+    faults = [*kernel_faults(place, section), *dropped_faults(place, section, scheduler)]
+    return faults or list(option_faults(place, section))
 
 
 def _sentiment_faults(config: MoorageConfig) -> list[str]:

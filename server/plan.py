@@ -85,6 +85,10 @@ class Chunk:
     """Only with ``start``: its level in the backlog, 1 is the highest; 0: the lowest there is."""
     solo: bool = False
     """Only with ``start``: its rows run in steps of their own, as if nobody else were there; audits want that."""
+    gives_way: bool = False
+    """Only with ``start``: it has its slot for as long as nobody else wants it. Once it was cancelled with a row in
+    flight, the next START that finds no slot free waits for that row and then has the slot, ahead of all and beyond the
+    backlog's bound."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,8 @@ MOST_PASSAGES: Final = 12
 
 def print_table(console: Console, outcome: Outcome) -> None:
     """WER of the live text by length, scheduler and load; behind it the share of ticks that met a wrong state."""
-    table = Table(title="Word error rate of the live text, no second pass", title_justify="left")
+    title = "Word error rate of the live text in %, no second pass"
+    table = Table(title=title, title_justify="left", show_edge=False, pad_edge=False)  # 80 columns hold four loads
     table.add_column("ticks")
     table.add_column("words", justify="right")
     table.add_column("scheduler")
@@ -39,9 +40,7 @@ def print_table(console: Console, outcome: Outcome) -> None:
                 end_section=last,
             )
     console.print(table)
-    console.print(
-        "in brackets: ticks that met the state of another moment, or none, in parts of all ticks", style="dim"
-    )
+    console.print("in brackets: ticks that met the state of another moment, or none, in % of all", style="dim")
 
 
 def print_case(console: Console, case: Case) -> None:
@@ -71,8 +70,8 @@ def print_case(console: Console, case: Case) -> None:
 def print_fix(console: Console, before: DemoConfig, after: DemoConfig) -> None:
     """The one line."""
     console.rule(Text("the fix: one line of the configuration", style="cyan"), align="left")
-    console.print(f"- {before.line}", style="red", markup=False)
-    console.print(f"+ {after.line}", style="green", markup=False)
+    console.print(f"- {before.setting}", style="red", markup=False)
+    console.print(f"+ {after.setting}", style="green", markup=False)
 
 
 def print_verdict(console: Console, outcome: Outcome, verdict: Verdict) -> None:
@@ -102,7 +101,7 @@ def _figure(cell: Cell) -> Text:
         return Text("–", style="dim")
     share = cell.wrong_ticks / max(1, cell.ticks)
     style = "bold red" if share > 0.0 and cell.errors.percent >= LEAST_GAP_POINTS else ""
-    return Text.assemble((f"{cell.errors.percent:.1f} %", style), (f"  ({100 * share:2.0f} %)", "dim"))
+    return Text.assemble((f"{cell.errors.percent:.1f}", style), (f" ({100 * share:.0f})", "dim"))
 
 
 def _marked(reference: str, heard: str) -> Text:

@@ -2,6 +2,7 @@
 
 opened / sent / finalized / row / closed     from the engine, of every sequence; cheap for those not chosen
 next_replay -> Replay                        when there may be capacity; at most one is out
+drop_late                                    now and then while some wait
 finished / given_up                          exactly one of them for each replay
 """
 
@@ -22,9 +23,13 @@ MAX_RECORDING: Final = 32
 """Live sequences recorded at once; at a minute of audio they take 123 MB together."""
 MAX_WAITING: Final = 8
 """Records that wait for capacity; the oldest gives way, for the newest tells most of how things are."""
+MAX_KEPT_S: Final = 600
+"""Time after its end for which a sequence is kept at most: what finds no idle time is dropped."""
 MAX_ATTEMPTS: Final = 3
 """Times that an audit may make room for a client before it is dropped."""
 REPLAY_PREFIX: Final = "audit-"
+LEAST_SLOTS: Final = 2
+"""With fewer, there is never one for an audit beside one for a client."""
 DROPPED, FAILED = "dropped", "failed"
 AUDIT_OUTCOMES: Final = (*(outcome.value for outcome in Outcome), DROPPED, FAILED)
 
@@ -56,7 +61,7 @@ class AuditLoad:
     @property
     def has_room(self) -> bool:
         """Whether an audit may take a slot: never the last one, and none that somebody waits for."""
-        return self.free_slots >= 2 and not self.waiting
+        return self.free_slots >= LEAST_SLOTS and not self.waiting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +72,8 @@ class AuditStats:
     """``same``, ``tie``, ``mismatch``; ``dropped`` for want of capacity; ``failed``."""
     recording: int = 0
     waiting: int = 0
+    running: int = 0
+    """Replays that have a slot now."""
     alarm: str | None = None
     """Why the texts are not to be trusted now."""
 
@@ -82,6 +89,18 @@ class Replay:
     attempt: int
     generation: int
     """Of the live model when it began."""
+    drop_at_ns: int
+    """The audio is kept no longer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Waiting:
+    """A record that waits for capacity."""
+
+    record: Record
+    attempts: int
+    """So far."""
+    drop_at_ns: int
 
 
 class Auditor:
@@ -95,14 +114,14 @@ class Auditor:
         self._settings = settings
         self._max_samples = round(settings.max_audio_s * SAMPLE_RATE)
         self._recording: dict[SequenceId, Record] = {}
-        self._waiting: deque[tuple[Record, int]] = deque()
-        """Records, and attempts so far."""
+        self._waiting: deque[_Waiting] = deque()
         self._running: Replay | None = None
         self._n_replays = 0
         self._outcomes: Counter[str] = Counter()
         self._alarm: tuple[int, str] | None = None
         self._rounding_margin = 0.0
         self._generation = 0
+        self._has_slots = False
 
     @property
     def settings(self) -> AuditSettings:
@@ -110,17 +129,24 @@ class Auditor:
         return self._settings
 
     @property
-    def has_waiting(self) -> bool:
-        """Whether there is something to replay and nothing is out."""
-        return bool(self._waiting) and self._running is None
+    def is_holding(self) -> bool:
+        """Whether there is something that waits to be replayed."""
+        return bool(self._waiting)
 
-    def begin(self, precision: str) -> None:
+    @property
+    def is_possible(self) -> bool:
+        """Whether the model has the slots that audits need; without, nothing is recorded."""
+        return self._has_slots
+
+    def begin(self, precision: str, n_slots: int) -> None:
         """A model begins, perhaps in the place of another: what that one was heard to say is nothing to compare with.
 
         Args:
             precision: Its number format.
+            n_slots: All its slots.
         """
         self._generation += 1
+        self._has_slots = n_slots >= LEAST_SLOTS
         self._rounding_margin = self._settings.rounding_margins.get(precision, 0.0)
         if dropped := len(self._recording) + len(self._waiting):
             self._outcomes[DROPPED] += dropped
@@ -131,7 +157,7 @@ class Auditor:
 
     def opened(self, sequence_id: SequenceId, options: SequenceOptions | None = None) -> None:
         """A sequence began; it is recorded if it is chosen."""
-        if not is_chosen(sequence_id, self._settings.share):
+        if not self._has_slots or not is_chosen(sequence_id, self._settings.share):
             return
         if len(self._recording) >= MAX_RECORDING:
             self._outcomes[DROPPED] += 1
@@ -155,7 +181,7 @@ class Auditor:
         elif self._running is not None and self._running.replay_id == effect.row.sequence_id:
             self._running.alone.complete_row(effect)
 
-    def closed(self, sequence_id: SequenceId, *, is_whole: bool) -> None:
+    def closed(self, sequence_id: SequenceId, now_ns: int, *, is_whole: bool) -> None:
         """It is over. Only one that was answered to its end can be compared."""
         record = self._recording.pop(sequence_id, None)
         if record is None or not is_whole or not record.n_samples:
@@ -163,25 +189,35 @@ class Auditor:
         if len(self._waiting) == MAX_WAITING:
             self._waiting.popleft()
             self._outcomes[DROPPED] += 1
-        self._waiting.append((record, 0))
+        drop_at_ns = now_ns + MAX_KEPT_S * 1_000_000_000
+        self._waiting.append(_Waiting(record=record, attempts=0, drop_at_ns=drop_at_ns))
 
     # Replays
 
     def next_replay(self, load: AuditLoad) -> Replay | None:
         """The record to decode now; None: there is none, one is out already, or the service has no room for it."""
-        if not self.has_waiting or not load.has_room:
+        if not self._waiting or self._running is not None or not load.has_room:
             return None
-        record, attempts = self._waiting.popleft()
+        next_one = self._waiting.popleft()
+        record = next_one.record
         self._n_replays += 1
         replay_id = SequenceId(f"{REPLAY_PREFIX}{self._n_replays}-{record.sequence_id}")
         self._running = Replay(
             replay_id=replay_id,
             record=record,
             alone=record.again(replay_id),
-            attempt=attempts + 1,
+            attempt=next_one.attempts + 1,
             generation=self._generation,
+            drop_at_ns=next_one.drop_at_ns,
         )
         return self._running
+
+    def drop_late(self, now_ns: int) -> None:
+        """What has waited for too long is kept no longer."""
+        kept = [each for each in self._waiting if now_ns < each.drop_at_ns]
+        if dropped := len(self._waiting) - len(kept):
+            self._outcomes[DROPPED] += dropped
+            self._waiting = deque(kept)
 
     def finished(self, replay: Replay, now_ns: int) -> Verdict:
         """The replay was answered to its end."""
@@ -201,7 +237,8 @@ class Auditor:
         come."""
         self._take_back(replay)
         if made_room and replay.attempt < MAX_ATTEMPTS and replay.generation == self._generation:
-            self._waiting.appendleft((replay.record, replay.attempt))
+            again = _Waiting(record=replay.record, attempts=replay.attempt, drop_at_ns=replay.drop_at_ns)
+            self._waiting.appendleft(again)
         else:
             self._outcomes[DROPPED if made_room else FAILED] += 1
 
@@ -217,6 +254,7 @@ class Auditor:
             outcomes=dict(self._outcomes),
             recording=len(self._recording),
             waiting=len(self._waiting),
+            running=int(self._running is not None),
             alarm=self.alarm(now_ns),
         )
 

@@ -1,7 +1,12 @@
 """Decodes recorded sequences again through the engine, one at a time, in the pauses of the service.
 
 Runs on the event loop and decides nothing: what to replay, and what it means, is the auditor's. A replay has a slot of
-its own and runs in steps of its own; it rests between them, and goes as soon as a client takes the last free slot.
+its own and runs in steps of its own; it rests between them. No client is refused or queued because of it:
+
+* it begins only where it leaves a slot free, and nobody waits for one;
+* it leaves in the very call in which a client takes the last free slot, or finds none. Its slot is then free at once;
+* if a row of it is in flight at that moment, its slot goes to the first client that finds none free as soon as the row
+  is through (``Chunk.gives_way``): the client is let in at once, and its first row runs behind that row.
 """
 
 import asyncio
@@ -41,9 +46,6 @@ class ReplayHandle(Protocol):
     async def end(self) -> None:
         """Ends the sequence."""
 
-    async def cancel(self) -> None:
-        """Leaves at once."""
-
     def events(self) -> AsyncIterator[Event]:
         """What it is told, up to the terminal event."""
 
@@ -54,8 +56,15 @@ class AuditPort(Protocol):
     def open_replay(self, sequence_id: SequenceId, options: SequenceOptions) -> ReplayHandle:
         """A sequence whose steps are its own, that no final model reads and nothing counts; raises MoorageError."""
 
+    def leave_replay(self, sequence_id: SequenceId) -> None:
+        """The replay leaves, within this call. Not live: nothing."""
+
     def audit_load(self) -> AuditLoad:
         """How busy the live model is."""
+
+    @property
+    def n_slots(self) -> int:
+        """All slots of the live model."""
 
     @property
     def tick_reach(self) -> tuple[int, int]:
@@ -78,7 +87,6 @@ class Audits:
         self._timer: Timer | None = None
         self._task: asyncio.Task[None] | None = None
         self._replay: Replay | None = None
-        self._makes_room = False
         self._progress = asyncio.Event()
         self._is_stopped = False
 
@@ -86,14 +94,26 @@ class Audits:
 
     def begin(self, precision: str) -> None:
         """A live model with that number format takes over."""
-        self._auditor.begin(precision)
+        n_slots, share = self._port.n_slots, self._auditor.settings.share
+        self._auditor.begin(precision, n_slots)
         self._make_room()  # what it would be compared with is of the model that leaves
+        if share and not self._auditor.is_possible:
+            logger.warning(
+                "audit.share has no effect: an audit needs a slot beside one that is free for a client,"
+                " and the live model has %d in all",
+                n_slots,
+            )
 
-    def opened(self, sequence_id: SequenceId, options: SequenceOptions) -> None:
-        """A client's sequence began."""
-        self._auditor.opened(sequence_id, options)
-        if self._replay is not None and self._port.audit_load().free_slots == 0:
+    def opening(self) -> None:
+        """A client comes: if it would find no slot, the replay leaves."""
+        if self._replay is not None and not self._port.audit_load().free_slots:
             self._make_room()
+
+    def opened(self, sequence_id: SequenceId, options: SequenceOptions, *, is_recorded: bool) -> None:
+        """A client's sequence began. If it took the last free slot, the replay leaves its own for the next."""
+        if is_recorded:
+            self._auditor.opened(sequence_id, options)
+        self.opening()
 
     def offered(self, chunk: Chunk) -> None:
         """It took a chunk."""
@@ -109,7 +129,7 @@ class Audits:
 
     def closed(self, sequence_id: SequenceId, *, is_whole: bool) -> None:
         """It is over: answered to its end, or not."""
-        self._auditor.closed(sequence_id, is_whole=is_whole)
+        self._auditor.closed(sequence_id, self._clock.now_ns(), is_whole=is_whole)
         self._look()
 
     def stats(self) -> AuditStats:
@@ -128,47 +148,63 @@ class Audits:
     # Replays
 
     def _make_room(self) -> None:
-        """The replay, if there is one, leaves before its next part."""
-        self._makes_room = True
-        self._progress.set()
+        """The replay, if there is one, leaves."""
+        if (replay := self._replay) is not None:
+            self._replay = None
+            self._auditor.given_up(replay, made_room=True)
+            self._port.leave_replay(replay.replay_id)
 
     def _look(self) -> None:
-        """Begins a replay if there is one and there is room; else looks again later."""
-        if self._is_stopped or self._timer is not None or not self._auditor.has_waiting:
+        """While something waits, a replay begins where there is room, and what is late is dropped."""
+        self._auditor.drop_late(self._clock.now_ns())
+        if self._is_stopped or self._timer is not None or not self._auditor.is_holding:
             return
-        replay = self._auditor.next_replay(self._port.audit_load())
-        if replay is not None:
-            self._replay, self._makes_room = replay, False
-            self._task = asyncio.create_task(self._run(replay))
-        else:
-            self._timer = self._clock.call_at(self._clock.now_ns() + RETRY_NS, self._look_again)
+        self._timer = self._clock.call_at(self._clock.now_ns() + RETRY_NS, self._look_again)
+        if self._task is None:
+            # not here: this may be in the middle of telling sequences what a step has brought
+            self._task = asyncio.create_task(self._work())
 
     def _look_again(self) -> None:
         self._timer = None
         self._look()
 
+    async def _work(self) -> None:
+        """One replay after another while there is room."""
+        try:
+            while (replay := self._auditor.next_replay(self._port.audit_load())) is not None:
+                await self._run(replay)
+                self._auditor.drop_late(self._clock.now_ns())
+        finally:
+            self._task = None
+        if self._timer is not None and not self._auditor.is_holding:
+            self._timer.cancel()
+            self._timer = None
+        self._look()
+
     async def _run(self, replay: Replay) -> None:
         """One replay from its START to its verdict."""
         is_whole = False
+        self._replay = replay
         try:
             handle = self._port.open_replay(replay.replay_id, replay.record.options)
             listening = asyncio.create_task(_listen(handle))
             try:
                 await self._speak(replay, handle, listening)
-                is_whole = not self._makes_room and await listening
+                is_whole = await listening
             finally:
-                await handle.cancel()
+                self._port.leave_replay(replay.replay_id)
                 listening.cancel()
                 await asyncio.gather(listening, return_exceptions=True)
         except MoorageError as error:
-            logger.warning("the audit of sequence %s failed: %s", replay.record.sequence_id, error)
+            if self._replay is replay:
+                logger.warning("the audit of sequence %s failed: %s", replay.record.sequence_id, error)
         finally:
-            self._replay = None
-            if is_whole:
-                self._conclude(replay)
-            else:
-                self._auditor.given_up(replay, made_room=self._makes_room)
-        self._look()
+            if self._replay is replay:  # it has not made room
+                self._replay = None
+                if is_whole:
+                    self._conclude(replay)
+                else:
+                    self._auditor.given_up(replay, made_room=False)
 
     async def _speak(self, replay: Replay, handle: ReplayHandle, listening: "asyncio.Task[bool]") -> None:
         """Sends the audio, part by part, with rests; returns early where room is to be made."""
@@ -180,15 +216,18 @@ class Audits:
                 await handle.send(part)
                 sent += part.size
                 await self._until_heard(replay, sent - tick - lookahead, listening)
-                if self._makes_room:
+                if self._clock.now_ns() >= replay.drop_at_ns:
+                    self._make_room()
+                if self._replay is not replay:
                     return
-                await asyncio.sleep(min(MAX_REST_S, REST * (self._clock.now_ns() - began_ns) / 1e9))
+                rest_s = min(MAX_REST_S, REST * (self._clock.now_ns() - began_ns) / 1e9)
+                await asyncio.wait([listening], timeout=rest_s)
             if passage.finalize:
                 await handle.finalize()
         await handle.end()
 
     async def _until_heard(self, replay: Replay, n_samples: int, listening: "asyncio.Task[bool]") -> None:
-        while replay.alone.heard_samples < n_samples and not self._makes_room and not listening.done():
+        while replay.alone.heard_samples < n_samples and not listening.done():
             self._progress.clear()
             waiting = asyncio.create_task(self._progress.wait())
             await asyncio.wait([waiting, listening], return_when=asyncio.FIRST_COMPLETED)

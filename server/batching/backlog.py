@@ -5,9 +5,11 @@ bound while others are placed.
 """
 
 from collections import OrderedDict
+from collections.abc import Iterable
 from typing import Final
 
 from server.batching.step_times import Average
+from server.batching.waiting_line import WaitingPlace
 from server.ids import SequenceId
 
 MOST_PASSED_OVER: Final = 4
@@ -53,6 +55,28 @@ class Backlog:
         sequence_id, since_ns = self._levels[level].popitem(last=False)
         del self._told[sequence_id]
         return sequence_id, since_ns
+
+    def hand_over(self) -> tuple[tuple[WaitingPlace, ...], tuple[int, ...]]:
+        """All of them in order, and how often each level was passed over; nobody waits then."""
+        places_by_id = {
+            each: WaitingPlace(sequence_id=each, level=index, since_ns=since_ns, told=self._told[each])
+            for index, level in enumerate(self._levels, 1)
+            for each, since_ns in level.items()
+        }
+        places = tuple(places_by_id[each] for each in self.order())
+        passed_over = tuple(self._passed_over)
+        for place in places:
+            self.remove(place.sequence_id)
+        return places, passed_over
+
+    def take_over(self, places: Iterable[WaitingPlace], passed_over: tuple[int, ...]) -> None:
+        """Those of another line of as many levels wait in this one, in which nobody does yet."""
+        assert not len(self), "they come before all others"
+        assert len(passed_over) == len(self._passed_over), "a service has the same levels everywhere"
+        for place in places:
+            self.add(place.sequence_id, place.level, place.since_ns, is_told=False)
+            self._told[place.sequence_id] = place.told
+        self._passed_over = list(passed_over)
 
     def order(self) -> list[SequenceId]:
         """All of them, as they would be placed if nobody came or left."""

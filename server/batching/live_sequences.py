@@ -67,6 +67,11 @@ class LiveSequences:
         while len(self._gone_ids) > self._max_remembered_ids:
             self._gone_ids.popitem(last=False)
 
+    def hand_out(self, sequence_id: SequenceId) -> Sequence:
+        """It goes on elsewhere: here it was never."""
+        self._idle.pop(sequence_id, None)
+        return self._live.pop(sequence_id)
+
     def rest(self, sequence: Sequence, now_ns: int) -> None:
         """It has nothing to run, and gave a sign of life just now."""
         sequence.idle_since_ns = now_ns

@@ -91,7 +91,7 @@ class SampleQueue:
     @property
     def room_samples(self) -> int:
         """Samples that fit now."""
-        return self._limits.max_samples - self._ring.n_samples
+        return max(0, self._limits.max_samples - self._ring.n_samples)
 
     @property
     def is_closed(self) -> bool:
@@ -113,17 +113,23 @@ class SampleQueue:
             raise QueueFull(f"{samples.size} samples do not fit: there is room for {self.room_samples}")
         if finalize and self._n_marks >= self._limits.max_marks:
             raise QueueFull(f"{self._n_marks} Finalize marks wait: no more than that")
-        self._ring.push(samples)
-        self._received_samples += samples.size
-        while self._next_tick_end <= self._received_samples:
-            self._append(PortionKind.TICK, self._next_tick_end, now_ns)
-            self._next_tick_end += self._limits.tick_samples
-        if finalize:
-            self._n_marks += 1
-            self._append(PortionKind.FINALIZE, self._received_samples, now_ns)
-        if end:
-            self._is_closed = True
-            self._append(PortionKind.END, self._received_samples, now_ns)
+        self._take_in(samples, now_ns, finalize=finalize, end=end)
+
+    def cut_anew(self, limits: QueueLimits, now_ns: int) -> "SampleQueue":
+        """What is in it, of which nothing was taken, on another grid of ticks; all of it, whatever the bound."""
+        if limits == self._limits:
+            return self
+        assert self._ring.n_samples == self._received_samples, "it begins with the sequence's first sample"
+        queue, samples = SampleQueue(limits), self._ring.peek(self._ring.n_samples)
+        for portion in self._portions:
+            queue._take_in(
+                samples[queue.received_samples : portion.end_sample],
+                portion.ready_at_ns,
+                finalize=portion.kind is PortionKind.FINALIZE,
+                end=portion.kind is PortionKind.END,
+            )
+        queue._take_in(samples[queue.received_samples :], now_ns)
+        return queue
 
     def take(self) -> TakenPortion:
         """Take the head, which must be there. A Finalize leaves its samples: they come again with their tick."""
@@ -135,6 +141,19 @@ class SampleQueue:
         else:
             self._ring.drop(samples.size)
         return TakenPortion(portion=portion, first_sample=first_sample, samples=samples)
+
+    def _take_in(self, samples: Samples, now_ns: int, *, finalize: bool = False, end: bool = False) -> None:
+        self._ring.push(samples)
+        self._received_samples += samples.size
+        while self._next_tick_end <= self._received_samples:
+            self._append(PortionKind.TICK, self._next_tick_end, now_ns)
+            self._next_tick_end += self._limits.tick_samples
+        if finalize:
+            self._n_marks += 1
+            self._append(PortionKind.FINALIZE, self._received_samples, now_ns)
+        if end:
+            self._is_closed = True
+            self._append(PortionKind.END, self._received_samples, now_ns)
 
     def _append(self, kind: PortionKind, end_sample: int, now_ns: int) -> None:
         self._portions.append(Portion(kind=kind, end_sample=end_sample, ready_at_ns=now_ns))

@@ -101,6 +101,8 @@ class Sequence:
     """In the backlog."""
     solo: bool = False
     """Its rows run in steps of their own."""
+    gives_way: bool = False
+    """Somebody who waits for its slot, while its last row runs, counts as having one."""
     state: SequenceState = SequenceState.QUEUED
     place: Place | None = None
     """None: it has no slot, or no longer."""

@@ -9,6 +9,7 @@ I11.
     commit -> effects           exactly once for every plan
     expire -> effects           at ``next_deadline_ns``
     lose_instance / instance_restored
+    hand_over, take_over        of those who wait for a slot, where another batcher follows this one
 
 A slot that becomes free goes to the first in the backlog at once, in the same verb: while somebody waits, none is free.
 """
@@ -26,6 +27,7 @@ from server.batching.sequence_stats import BatcherStats, Counts, InstanceStats
 from server.batching.steps import MayRun, Steps
 from server.batching.tenancies import Tenancies
 from server.batching.turn_queue import TurnQueue
+from server.batching.waiting_line import WaitingLine
 from server.effects import SequenceEffect, SequenceQueued
 from server.errors import (
     BadTensor,
@@ -109,7 +111,7 @@ class SequenceBatcher:
         return sum(lane.slots.n_free for lane in self._lanes)
 
     def place_in_line(self, sequence_id: SequenceId) -> SequenceQueued | None:
-        """Where the sequence stands in the backlog; None: it does not wait for a slot."""
+        """Where the sequence stands in the backlog; None: it does not wait for a slot, or for one that is given way."""
         return self._tenancies.place_in_line(sequence_id)
 
     def touch(self, sequence_id: SequenceId, now_ns: int) -> None:
@@ -174,6 +176,27 @@ class SequenceBatcher:
         if not lane.is_lost:
             raise ServiceError(f"instance {instance} was not lost")
         lane.is_lost = False
+        return self._tenancies.place_waiting(now_ns)
+
+    def hand_over(self, now_ns: int) -> WaitingLine:
+        """Those who wait for a slot leave for another batcher, which takes them with ``take_over``. Here they are
+        unknown then, and nobody is told anything.
+        """
+        self._advance(now_ns)
+        return self._tenancies.hand_over()
+
+    def take_over(self, line: WaitingLine, now_ns: int) -> list[SequenceEffect]:
+        """Those who waited in another batcher of the model wait here now, or have a slot: with all that they have sent,
+        in their order, since when they have. Before the first of one's own: nobody waits here.
+        """
+        now_ns = self._advance(now_ns)
+        for sequence in line.sequences:
+            assert isinstance(sequence.queue, TurnQueue) == self._config.takes_turns, "copies of the same model"
+            if isinstance(sequence.queue, SampleQueue):
+                sequence.queue = sequence.queue.cut_anew(self._limits, now_ns)
+            else:
+                sequence.queue = sequence.queue.moved(self._config.max_queued_turns, self._config.ragged)
+        self._tenancies.take_over(line)
         return self._tenancies.place_waiting(now_ns)
 
     def expire(self, now_ns: int) -> list[SequenceEffect]:
@@ -262,6 +285,7 @@ class SequenceBatcher:
                 options=chunk.options,
                 priority=chunk.priority,
                 solo=chunk.solo,
+                gives_way=chunk.gives_way,
             )
             self._tenancies.start(sequence, now_ns)
         sequence.parting = chunk.parting

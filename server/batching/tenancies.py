@@ -13,11 +13,14 @@ from server.batching.placement import choose_lane
 from server.batching.sequence import Sequence, SequenceInput, SequenceState
 from server.batching.sequence_config import SequenceBatcherConfig
 from server.batching.sequence_stats import Counts
+from server.batching.waiting_line import WaitingLine
 from server.effects import SequenceEffect, SequenceEnded, SequenceLost, SequencePlaced, SequenceQueued
 from server.errors import BacklogTimeout, CapacityExceeded, MoorageError
 from server.events import CloseCause
 from server.ids import SequenceId
 
+HIGHEST: Final = 1
+"""Level in the backlog."""
 _SECOND_NS: Final = 1_000_000_000
 _LONGEST_RETRY_S: Final = 600
 
@@ -41,8 +44,9 @@ class Tenancies:
             CapacityExceeded: there is no slot, and no room in the backlog; nothing has changed.
         """
         lane = choose_lane(self._lanes)
-        if lane is None and len(self._backlog) >= self._config.backlog:
-            raise CapacityExceeded("every slot is taken", retry_after_s=self._retry_after_s())
+        if lane is None and len(self._backlog) >= self._config.backlog + self._n_giving_way():
+            line = f", and the line of {self._config.backlog} is full" if self._config.backlog else ""
+            raise CapacityExceeded(f"every slot is taken{line}", retry_after_s=self._retry_after_s())
         self.sequences.add(sequence)
         self._counts.started += 1
         if lane is None:
@@ -106,9 +110,23 @@ class Tenancies:
         return [*effects, *(self._queued(sequence_id, place) for sequence_id, place in self._backlog.moved())]
 
     def place_in_line(self, sequence_id: SequenceId) -> SequenceQueued | None:
-        """Where the sequence stands in the backlog; None: it does not wait for a slot."""
+        """Where the sequence stands in the backlog; None: it does not wait for a slot, or for one that is given way."""
         place = self._backlog.place(sequence_id)
-        return None if place is None else self._queued(sequence_id, place)
+        return None if place is None or place <= self._n_giving_way() else self._queued(sequence_id, place)
+
+    def hand_over(self) -> WaitingLine:
+        """Those who wait, out of this batcher."""
+        places, passed_over = self._backlog.hand_over()
+        sequences = tuple(self.sequences.hand_out(place.sequence_id) for place in places)
+        return WaitingLine(places=places, passed_over=passed_over, sequences=sequences)
+
+    def take_over(self, line: WaitingLine) -> None:
+        """Those of another batcher wait here now, beyond the backlog's bound if need be; nobody else does."""
+        for sequence in line.sequences:
+            self.sequences.add(sequence)
+        self._counts.started += len(line.sequences)
+        self._counts.queued += len(line.sequences)
+        self._backlog.take_over(line.places, line.passed_over)
 
     def expire_backlog(self, now_ns: int) -> list[SequenceEffect]:
         """End those that have waited too long for a slot, the longest first."""
@@ -148,8 +166,15 @@ class Tenancies:
         return self._turnover.expected_wait_ns(place, n_slots)
 
     def _queue(self, sequence: Sequence, now_ns: int, *, is_told: bool) -> None:
+        has_slot_next = len(self._backlog) < self._n_giving_way()
+        priority = HIGHEST if has_slot_next else sequence.priority
         self._counts.queued += 1
-        self._backlog.add(sequence.sequence_id, sequence.priority, now_ns, is_told=is_told)
+        self._backlog.add(sequence.sequence_id, priority, now_ns, is_told=is_told)
+
+    def _n_giving_way(self) -> int:
+        """Slots that are free once a row in flight is through, for their tenants have given way."""
+        tenants = (tenant for lane in self._lanes for tenant in lane.tenants.values())
+        return sum(tenant.gives_way and tenant.state is SequenceState.LEAVING for tenant in tenants)
 
     def _queued(self, sequence_id: SequenceId, place: int) -> SequenceQueued:
         wait_ns = self.expected_wait_ns(place)

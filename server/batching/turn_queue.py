@@ -47,7 +47,7 @@ class TurnQueue:
     @property
     def room(self) -> int:
         """Turns that fit now."""
-        return self._max_turns - len(self._turns)
+        return max(0, self._max_turns - len(self._turns))
 
     @property
     def is_closed(self) -> bool:
@@ -77,13 +77,23 @@ class TurnQueue:
         """
         if not self.room:
             raise QueueFull(f"{len(self._turns)} turns wait: no more than that")
+        self._append(turn, now_ns)
+
+    def take(self) -> QueuedTurn:
+        """Take the head, which must be there."""
+        return self._turns.popleft()
+
+    def moved(self, max_turns: int, ragged: frozenset[str]) -> "TurnQueue":
+        """What is in it, in a queue of another copy of the model; all of it, whatever the bound."""
+        queue = TurnQueue(max_turns, ragged)
+        for queued in self._turns:
+            queue._append(queued.turn, queued.ready_at_ns)
+        return queue
+
+    def _append(self, turn: Turn, now_ns: int) -> None:
         key = tuple(
             (name, dtype, len(shape) if name in self._ragged else shape)
             for name, dtype, shape in turn.tensors.shape_key
         )
         self._turns.append(QueuedTurn(turn=turn, ready_at_ns=now_ns, shape_key=key))
         self._is_closed = turn.end
-
-    def take(self) -> QueuedTurn:
-        """Take the head, which must be there."""
-        return self._turns.popleft()

@@ -208,10 +208,11 @@ class AuditConfig(Section):
     """Finished streams that are decoded again, alone, to compare: a misrouted chunk shows in nothing else."""
 
     share: float = Field(default=0.01, ge=0.0, le=1.0)
-    """Part of the streams that is audited where there is capacity left; 0: none."""
+    """Part of the streams that is audited where there is capacity left; 0: none. No client waits for an audit or is
+    refused because of one. It needs a free slot beside its own: with fewer than two slots in all this has no effect."""
     max_audio_s: float = Field(default=60.0, gt=0.0, le=60.0)
-    """Audio of a stream that is kept for it at most, in memory, until it is compared; of longer ones the beginning is
-    audited."""
+    """Audio of a stream that is kept for it at most, in memory, until it is compared, or for 10 minutes after its end;
+    of longer ones the beginning is audited."""
     alarm_s: float = Field(default=600.0, gt=0.0, le=86_400.0)
     """Time after a mismatch for which ``/readyz?strict`` says 503."""
     log_texts: bool = True

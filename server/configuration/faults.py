@@ -82,10 +82,17 @@ def _suggestion(root: type[BaseModel], path: tuple[int | str, ...]) -> str:
 
 
 def _allowed_item(root: type[BaseModel], location: tuple[int | str, ...]) -> str:
-    """What an item of a list or of ``options`` takes, in words."""
-    if not isinstance(location[-1], int):
-        return "a text, a number or a boolean"
-    return "a text" if _section(root, location) is None else "a table"
+    """What an item of a list or of a table of texts or numbers takes, in words."""
+    holder = field_at(root, location[:-1])
+    kinds = get_args(holder.annotation) if holder is not None else ()
+    if isinstance(location[-1], int):
+        kind = kinds[0] if kinds else str
+        if _section(root, location) is not None:
+            return "a table"
+        return "a text" if kind is str else allowed_values(FieldInfo.from_annotation(kind))
+    if len(kinds) == len(("key", "value")) and kinds[1] != Scalar:
+        return allowed_values(FieldInfo.from_annotation(kinds[1]))
+    return "a text, a number or a boolean"
 
 
 def allowed_values(field: FieldInfo) -> str:

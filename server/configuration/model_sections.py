@@ -1,6 +1,7 @@
 """The settings of models: their copies, their scheduler and what bounds its queues. Kernels are another matter."""
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import Annotated, Final, Literal
 
 from pydantic import Discriminator, Field, Tag, model_validator
@@ -9,6 +10,7 @@ from server.configuration.section import MODEL_NAME_PATTERN, Device, Scalar, Sec
 
 SchedulerWord = Literal["", "sequence", "dynamic"]
 MAX_RESOURCES: Final = 64
+MAX_INSTANCES: Final = 64
 ROLES: Final = frozenset({"live", "final", "none"})
 """Names that no model of ``[[models]]`` may have."""
 
@@ -18,7 +20,7 @@ class InstanceGroup(Section):
 
     device: Device = "auto"
     """Where they run; with several CUDA devices ``auto`` spreads them."""
-    count: int = Field(default=1, ge=1, le=64)
+    count: int = Field(default=1, ge=1, le=MAX_INSTANCES)
     """Loaded copies."""
     threads: int = Field(default=0, ge=0, le=1024)
     """CPU threads of each; 0 shares the machine's cores among the instances of all models."""
@@ -29,11 +31,11 @@ def _is_groups(value: object) -> str:
 
 
 Instances = Annotated[
-    Annotated[int, Field(ge=1, le=64), Tag("number")]
-    | Annotated[tuple[InstanceGroup, ...], Field(max_length=64, strict=False), Tag("groups")],
+    Annotated[int, Field(ge=1, le=MAX_INSTANCES), Tag("number")]
+    | Annotated[tuple[InstanceGroup, ...], Field(max_length=MAX_INSTANCES, strict=False), Tag("groups")],
     Discriminator(_is_groups),
 ]
-INSTANCES_WORDS: Final = "an integer from 1 to 64, or a list of tables with device, count and threads"
+INSTANCES_WORDS: Final = f"an integer from 1 to {MAX_INSTANCES}, or a list of tables with device, count and threads"
 Sizes = tuple[Annotated[int, Field(ge=1, le=4096)], ...]
 Resources = dict[str, Annotated[int, Field(ge=1, le=1_000_000)]]
 
@@ -65,7 +67,8 @@ class ModelSection(Section):
     resource_priority: int = Field(default=1, ge=1, le=1000)
     """Its weight where models wait for the same resource: 1 goes first, 2 gets half the turns of 1, and so on."""
     preferred_sizes: Sizes = Field(default=(), max_length=64, strict=False)
-    """Batch sizes that run at once when they can be had, the largest first; others wait for the maximum delay."""
+    """Batch sizes that run at once when they can be had, the largest first; others wait for the maximum delay. The
+    sequence batcher has them for strategy ``oldest`` alone."""
     options: dict[str, Scalar] = Field(default={})
     """Settings of the model itself; the model checks them."""
 
@@ -75,6 +78,8 @@ class ModelSection(Section):
             raise ValueError("instances is empty, allowed: at least one place")
         if not isinstance(self.instances, int) and (self.device != "auto" or self.threads):
             raise ValueError("instances is a list of places, so that device and threads belong in its tables")
+        if self.n_instances > MAX_INSTANCES:
+            raise ValueError(f"instances are {self.n_instances} in all, allowed: at most {MAX_INSTANCES}")
         return self
 
     @property
@@ -135,6 +140,7 @@ class LiveConfig(ModelSection):
     def _slots_within_limit(self) -> "LiveConfig":
         if self.slots > self.max_slots:
             raise ValueError(f"slots is {self.slots}, allowed: at most max_slots, which is {self.max_slots}")
+        _check_backlog(self.backlog, self.backlog_wait_s)
         return self
 
 
@@ -168,7 +174,8 @@ class FinalConfig(ModelSection):
 
 
 class TensorModelConfig(ModelSection):
-    """A further model, which takes tensors: reached under its name at ``/v2/models``."""
+    """A further model, which takes tensors: reached under its name at ``/v2/models``. What is for one batcher alone is
+    refused where it has the other."""
 
     name: str = Field(pattern=MODEL_NAME_PATTERN)
     """What clients call it."""
@@ -214,7 +221,45 @@ class TensorModelConfig(ModelSection):
                 f"default_priority_level is {self.default_priority_level}, "
                 f"allowed: at most priority_levels, which is {self.priority_levels}"
             )
+        _check_backlog(self.backlog, self.backlog_wait_s)
         return self
+
+    def foreign_fields(self, scheduler: str) -> dict[str, str]:
+        """The fields that are set, if only to their defaults, and are for the batcher that it does not have; with the
+        batcher that they are for."""
+        return {
+            name: batcher
+            for batcher, names in BATCHER_FIELDS.items()
+            for name in names
+            if batcher != scheduler and name in self.model_fields_set
+        }
+
+
+BATCHER_FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
+    "sequence": (
+        "strategy",
+        "slots",
+        "min_slot_utilisation",
+        "idle_timeout_s",
+        "max_queued_turns",
+        "backlog",
+        "backlog_wait_s",
+    ),
+    "dynamic": (
+        "max_queued",
+        "priority_levels",
+        "default_priority_level",
+        "timeout_ms",
+        "timeout_action",
+        "preserve_ordering",
+    ),
+}
+"""What a model that takes tensors is told for one batcher alone."""
+
+
+def _check_backlog(backlog: int, backlog_wait_s: float) -> None:
+    if backlog_wait_s and not backlog:
+        raise ValueError("backlog_wait_s is set, but backlog is 0: nobody waits; allowed: both or neither")
 
 
 def repeated_name(models: tuple[TensorModelConfig, ...]) -> str | None:

@@ -17,6 +17,7 @@ from pydantic_core import PydanticUndefined
 from asr_model.declared import DECLARED, settings_class
 from server.configuration.config import MoorageConfig, Tree, allowed_values, config_sources, load_config
 from server.configuration.environment import variable_name
+from server.configuration.model_sections import BATCHER_FIELDS, TensorModelConfig
 
 BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+")
 SECRETS: Final = frozenset({"sha256"})
@@ -113,7 +114,7 @@ def _section_lines(name: str, section: BaseModel, sources: list[tuple[str, Tree]
 def _item_lines(path: str, items: tuple[BaseModel, ...], origin: str) -> Iterator[str]:
     for item in items:
         yield from ("", f"[[{path}]]  # {origin}")
-        yield from (f"{field} = {toml_value(field, value)}" for field, value in _values(item).items())
+        yield from (f"{field} = {toml_value(field, value)}" for field, value in _item_values(item).items())
 
 
 def _option_lines(path: tuple[str, ...], table: dict[str, object], sources: list[tuple[str, Tree]]) -> Iterator[str]:
@@ -123,6 +124,17 @@ def _option_lines(path: tuple[str, ...], table: dict[str, object], sources: list
 
 def _word(key: str) -> str:
     return key if BARE_KEY.fullmatch(key) else json.dumps(key)
+
+
+def _item_values(item: BaseModel) -> dict[str, object]:
+    """Of a model without what is for the batcher that it does not have."""
+    values = _values(item)
+    declared = DECLARED.get(item.model) if isinstance(item, TensorModelConfig) else None
+    if isinstance(item, TensorModelConfig) and declared is not None:
+        own = {item.scheduler or declared.scheduler, declared.scheduler}
+        foreign = {name for batcher, names in BATCHER_FIELDS.items() if batcher not in own for name in names}
+        return {name: value for name, value in values.items() if name not in foreign}
+    return values
 
 
 def _values(section: BaseModel) -> dict[str, object]:

@@ -125,6 +125,11 @@ class SequenceDelays:
         self.max_lag_ns = 0
         """Greatest lag of its results so far."""
 
+    def cut_anew(self, tick_samples: int, lookahead_samples: int) -> None:
+        """Another model will read the sequence, which nobody has begun to."""
+        self._tick_samples = tick_samples
+        self._next_tick_end = tick_samples + lookahead_samples
+
     def arrived(self, n_samples: int, now_ns: int) -> None:
         """The sequence's next samples were taken."""
         if n_samples:

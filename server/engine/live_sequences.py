@@ -60,10 +60,14 @@ class LiveSequences:
     # For the engine
 
     def use(self, driver: SequenceDriver, declared: Loaded) -> None:
-        """New sequences go to this copy of the model; what the one before has, it ends."""
-        self._driver, self._declared = driver, declared
+        """New sequences go to this copy of the model, behind those that wait for a slot of the one before: they come
+        along, with all that they have sent. What that one has begun to read, it ends.
+        """
+        before, self._driver, self._declared = self._driver, driver, declared
         if self._audits is not None:
             self._audits.begin(declared.precision)
+        if before is not None and driver.has_line:
+            self._move_line(before, driver, declared)
 
     def use_finals(self, final_pass: FinalPass | None) -> None:
         """New sequences have their utterances read by this; None: the live text is the final text."""
@@ -173,11 +177,21 @@ class LiveSequences:
         self._take(handle, options, priority=0, solo=True)
         return handle
 
+    def leave_replay(self, sequence_id: SequenceId) -> None:
+        """The replay leaves, within this call; a row of it may still be in flight. Not live: nothing."""
+        if (handle := self._handles.get(sequence_id)) is not None and handle.is_audit:
+            self.cancel(handle)
+
     def audit_load(self) -> AuditLoad:
         """How busy the live model is."""
         stats = self._running().stats()
         free = (each.slots - each.slots_held - each.slots_quarantined for each in stats.instances if not each.is_lost)
         return AuditLoad(free_slots=sum(free), waiting=stats.backlog)
+
+    @property
+    def n_slots(self) -> int:
+        """All slots of the live model, those of lost instances too."""
+        return sum(each.slots for each in self._running().stats().instances)
 
     @property
     def tick_reach(self) -> tuple[int, int]:
@@ -245,7 +259,8 @@ class LiveSequences:
                     self._stand(handle, effect.position, effect.expected_wait_ns)
                 case SequencePlaced():
                     handle.slot_wait_ns = effect.waited_ns
-                    self._stand(handle, 0, 0)
+                    if handle.place:  # else it was never told that it waits, and has waited for one row of an audit
+                        self._stand(handle, 0, 0)
                 case SequenceEnded() | SequenceLost():
                     self._end(handle, effect)
 
@@ -254,6 +269,8 @@ class LiveSequences:
         before = self._handles.get(sequence_id)
         if before is not None and before.driver is not driver:
             raise DuplicateSequence(f"sequence {sequence_id} is live")
+        if self._audits is not None and not handle.is_audit:
+            self._audits.opening()
         driver.offer(
             Chunk(
                 sequence_id=sequence_id,
@@ -262,6 +279,7 @@ class LiveSequences:
                 options=options,
                 priority=priority,
                 solo=solo,
+                gives_way=handle.is_audit,
             )
         )
         assert self._declared is not None, "it comes with the driver"
@@ -271,12 +289,26 @@ class LiveSequences:
         if not handle.is_audit:
             self._started += 1
             handle.delays = self._delays.open(self._declared.tick_samples, self._declared.lookahead_samples)
-            if self._audits is not None and not solo:
-                self._audits.opened(sequence_id, options)
+            if self._audits is not None:
+                self._audits.opened(sequence_id, options, is_recorded=not solo)
         if (place := driver.place_in_line(sequence_id)) is not None:
             self._stand(handle, place.position, place.expected_wait_ns)
             self._pump.run()  # those behind it have moved
         driver.run_if_due()
+
+    def _move_line(self, before: SequenceDriver, driver: SequenceDriver, declared: Loaded) -> None:
+        line = before.hand_over()
+        handles = [self._handles[sequence_id] for sequence_id in line.sequence_ids]
+        for handle in handles:
+            handle.driver = driver
+            if handle.delays is not None:
+                handle.delays.cut_anew(declared.tick_samples, declared.lookahead_samples)
+        driver.take_over(line)
+        for handle in handles:
+            place = driver.place_in_line(handle.sequence_id)
+            if place is not None and place.position != handle.place:
+                self._stand(handle, place.position, place.expected_wait_ns)
+            handle.notify()  # its queue may have other bounds
 
     def _running(self) -> SequenceDriver:
         if self._driver is None:

@@ -106,6 +106,11 @@ class ModelHost(ABC, Generic[S, D]):
         return self.current.declared
 
     @property
+    def accepts(self) -> Loaded:
+        """As of ``ServedModel``."""
+        return (self.serving or (self.current,))[0].declared
+
+    @property
     def settings(self) -> S:
         """What the newest copy was loaded with.
 
@@ -130,8 +135,7 @@ class ModelHost(ABC, Generic[S, D]):
 
     async def drained(self) -> None:
         """As of ``ServedModel``."""
-        if self._current is not None:
-            await self._current.driver.drained()
+        await asyncio.gather(*(copy.driver.drained() for copy in self.serving))
 
     def stats(self) -> ServedStats:
         """A snapshot.
@@ -255,21 +259,19 @@ class ModelHost(ABC, Generic[S, D]):
         logger.info("%s was loaded", self._name, extra={"event": "model_loaded", "model": self._name})
 
     async def unload(self) -> None:
-        """Takes nothing new, ends what it has within the limit, stops."""
+        """Takes nothing new, ends what it has within the limit, stops. A load meanwhile does not wait for that."""
         async with self._changing:
             before, self._current = self._current, None
             self._reason = "unloaded"
             self._let_go()
             if before is not None:
                 self._retire(before)
-            ending = list(self._ending.values())
-            if ending:
-                await asyncio.wait(ending, timeout=self._parts.config.unload_limit_s)
-            for copy, task in list(self._ending.items()):
-                task.cancel()
-                self._abandon(copy)
-                await copy.stop()
-            self._parts.pump.run()
+            ending = dict(self._ending)
+        if ending:
+            await asyncio.wait(ending.values(), timeout=self._parts.config.unload_limit_s)
+        for copy in ending:
+            await self._cut_short(copy)
+        self._parts.pump.run()
         logger.info("%s was unloaded", self._name, extra={"event": "model_unloaded", "model": self._name})
 
     async def stop(self) -> None:
@@ -325,6 +327,14 @@ class ModelHost(ABC, Generic[S, D]):
     def _retire(self, copy: ModelCopy[S, D]) -> None:
         task = asyncio.create_task(self._end(copy))
         self._ending[copy] = task
+
+    async def _cut_short(self, copy: ModelCopy[S, D]) -> None:
+        """The limit is over: it ends with whatever it still has. Ended: nothing."""
+        task = self._ending.pop(copy, None)
+        if task is not None:
+            task.cancel()
+            self._abandon(copy)
+            await copy.stop()
 
     async def _end(self, copy: ModelCopy[S, D]) -> None:
         await copy.driver.drained()

@@ -162,6 +162,8 @@ class SequenceReplies:
         is pending.
         """
         if at_once:
+            if self._events and isinstance(self._events[-1], Queued):
+                self._events.pop()  # it has no place any more
             for final in self._finals:
                 final.is_closed = True
         self._finish(SequenceFailed(sequence_id=self._sequence_id, error=error))

@@ -99,9 +99,10 @@ class RequestDriver:
         return self._batcher.stats()
 
     async def drained(self) -> None:
-        """Returns when it has no request any more; its owner offers none meanwhile."""
-        while self._waiting:
-            self._idle = asyncio.Event()
+        """Returns when it has no request any more, or is stopped; its owner offers none meanwhile."""
+        while self._waiting and not self._is_stopped:
+            if self._idle is None or self._idle.is_set():
+                self._idle = asyncio.Event()
             await self._idle.wait()
 
     def stop(self) -> None:
@@ -109,6 +110,7 @@ class RequestDriver:
         self._is_stopped = True
         self._share.close()
         self._pump.remove(self)
+        self._notice_idle()
 
     # For the pump
 
@@ -178,7 +180,7 @@ class RequestDriver:
         self._notice_idle()
 
     def _notice_idle(self) -> None:
-        if self._idle is not None and not self._waiting:
+        if self._idle is not None and (self._is_stopped or not self._waiting):
             self._idle.set()
 
 

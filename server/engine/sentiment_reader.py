@@ -13,8 +13,8 @@ import numpy as np
 
 from asr_model.tensor_spec import TensorSpec
 from asr_model.transcript import Sentiment
-from server.engine.served_model import ServedModel
-from server.errors import ConfigError, MoorageError
+from server.engine.served_model import ModelState, ServedModel
+from server.errors import ConfigError, MoorageError, UnknownModel
 from server.plan import Tensors
 from server.workers.orders import Loaded
 
@@ -44,6 +44,14 @@ class SentimentReader:
         self._asking: set[asyncio.Task[None]] = set()
         self.outcomes: Counter[str] = Counter()
         """Texts by what came of them: ``told``, ``late``, ``failed`` or the code of an error."""
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the model takes texts now; it may be unloaded, or be starting again."""
+        try:
+            return self._find().state is ModelState.READY
+        except UnknownModel:
+            return False
 
     async def read(self, text: str) -> Sentiment | None:
         """The sentiment of a text; None if there is none to be had in time, or no text."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from server.batching.sequence_batcher import SequenceBatcher
 from server.batching.sequence_stats import BatcherStats
 from server.batching.unpinned_batcher import UnpinnedBatcher
+from server.batching.waiting_line import WaitingLine
 from server.clock import Clock
 from server.effects import SequenceEffect, SequencePlaced, SequenceQueued
 from server.engine.pump import Pump
@@ -103,14 +104,33 @@ class SequenceDriver:
         """The caller leaves: what that brings about is told within this call. ``run`` must follow."""
         self._tell(self._batcher.cancel(sequence_id, self._clock.now_ns()))
 
+    @property
+    def has_line(self) -> bool:
+        """Whether sequences may wait for a slot here."""
+        return isinstance(self._batcher, SequenceBatcher)
+
+    def hand_over(self) -> WaitingLine:
+        """Those who wait for a slot, for another driver; here they are no more."""
+        if not isinstance(self._batcher, SequenceBatcher):
+            return WaitingLine()
+        line = self._batcher.hand_over(self._clock.now_ns())
+        self._notice_idle()
+        return line
+
+    def take_over(self, line: WaitingLine) -> None:
+        """Takes them before anybody else; what that brings about is told within this call. ``run`` must follow."""
+        assert isinstance(self._batcher, SequenceBatcher), "it has a line"
+        self._tell(self._batcher.take_over(line, self._clock.now_ns()))
+
     def stats(self) -> BatcherStats:
         """The batcher's."""
         return self._batcher.stats()
 
     async def drained(self) -> None:
-        """Returns when it has no sequence any more; its owner opens none meanwhile."""
-        while self._batcher.stats().live:
-            self._idle = asyncio.Event()
+        """Returns when it has no sequence any more, or is stopped; its owner opens none meanwhile."""
+        while self._batcher.stats().live and not self._is_stopped:
+            if self._idle is None or self._idle.is_set():
+                self._idle = asyncio.Event()
             await self._idle.wait()
 
     def stop(self) -> None:
@@ -118,6 +138,7 @@ class SequenceDriver:
         self._is_stopped = True
         self._share.close()
         self._pump.remove(self)
+        self._notice_idle()
 
     # For the pump
 
@@ -178,5 +199,5 @@ class SequenceDriver:
         self._notice_idle()
 
     def _notice_idle(self) -> None:
-        if self._idle is not None and not self._batcher.stats().live:
+        if self._idle is not None and (self._is_stopped or not self._batcher.stats().live):
             self._idle.set()

@@ -75,6 +75,15 @@ class ServedModel(Protocol):
         """
 
     @property
+    def accepts(self) -> Loaded:
+        """What the tensors of a request must be: as ``declared``; where it is unloaded, what the copy declares that is
+        still ending its sequences and takes their turns.
+
+        Raises:
+            UnknownModel: There is no copy.
+        """
+
+    @property
     def settings(self) -> ModelSettings:
         """What the newest copy was loaded with.
 
@@ -110,7 +119,7 @@ class ServedModel(Protocol):
         """The caller of a sequence has left: it is cancelled, with what of it is not answered. Not live: nothing."""
 
     async def drained(self) -> None:
-        """Returns when the newest copy has neither sequences nor requests; meanwhile nothing new is let in."""
+        """Returns when no copy has sequences or requests any more; meanwhile nothing new is let in."""
 
     def stats(self) -> ServedStats:
         """A snapshot.

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Iterator
 from itertools import count
 
 from server.effects import (
@@ -62,12 +63,14 @@ class TurnDesk:
 
     Args:
         recorder: Counts how turns ended.
+        ids: Of turns, those of no other desk of the model.
     """
 
-    def __init__(self, recorder: StepRecorder) -> None:
+    def __init__(self, recorder: StepRecorder, ids: Iterator[int]) -> None:
         self._recorder = recorder
         self._driver: SequenceDriver | None = None
-        self._ids = count(1)
+        self._successor: TurnDesk | None = None
+        self._ids = ids
         self._waiting: dict[RequestId, asyncio.Future[Tensors]] = {}
         self._turns: dict[SequenceId, set[RequestId]] = {}
         """Of each live sequence those that are not answered."""
@@ -99,9 +102,25 @@ class TurnDesk:
         try:
             return await future
         except asyncio.CancelledError:
-            self._waiting.pop(request_id, None)
-            self.cancel(sequence_id)
+            desk = self._desk_of(request_id)
+            desk._waiting.pop(request_id, None)
+            desk.cancel(sequence_id)
             raise
+
+    def hand_over(self, desk: "TurnDesk") -> None:
+        """Those who wait for a slot here go on there, with their turns, if one can wait there."""
+        before, after = self._driver, desk._driver
+        assert before is not None, "it is open"
+        assert after is not None, "the other is too"
+        if not after.has_line:
+            return
+        self._successor = desk
+        line = before.hand_over()
+        for sequence_id in line.sequence_ids:
+            turns = self._turns.pop(sequence_id)
+            desk._turns[sequence_id] = turns
+            desk._waiting |= {each: self._waiting.pop(each) for each in turns & self._waiting.keys()}
+        after.take_over(line)
 
     def cancel(self, sequence_id: SequenceId) -> None:
         """The sequence's caller has left: all of its turns are told so. Not live: nothing."""
@@ -143,6 +162,13 @@ class TurnDesk:
         self._waiting[turn.request_id] = future
         self._turns.setdefault(turn.sequence_id, set()).add(turn.request_id)
         self._driver.run_if_due()
+
+    def _desk_of(self, request_id: RequestId) -> "TurnDesk":
+        """Where the turn waits: here, or where its sequence has gone. Nowhere: here."""
+        desk: TurnDesk | None = self
+        while desk is not None and request_id not in desk._waiting:
+            desk = desk._successor
+        return desk or self
 
     def _end(self, sequence_id: SequenceId, error: MoorageError) -> None:
         for request_id in sorted(self._turns.pop(sequence_id, set())):

@@ -1,6 +1,7 @@
 """A further model: tensors in and out, under whichever of the two batchers it needs."""
 
 from dataclasses import replace
+from itertools import count
 
 from asr_model.tensor_check import inputs_fault
 from server.batching.dynamic_batcher import DynamicBatcher
@@ -29,6 +30,7 @@ class TensorHost(ModelHost[TensorSettings, TensorDriver]):
     def __init__(self, name: str, parts: HostParts) -> None:
         super().__init__(name, FURTHER_ORDER, parts)
         self._desks: dict[TensorCopy, RequestDesk | TurnDesk] = {}
+        self._turn_ids = count(1)
 
     async def infer(
         self,
@@ -77,7 +79,7 @@ class TensorHost(ModelHost[TensorSettings, TensorDriver]):
             self._desks[copy] = RequestDesk(driver)
             return driver
         config = turn_batcher(copy.settings, copy.declared, pool.instance_slots, pool.stats().devices)
-        desk = TurnDesk(self._recorder)
+        desk = TurnDesk(self._recorder, self._turn_ids)
         listener = SequenceListener(on_effects=desk.deal, on_room=lambda _: None)
         turns = SequenceDriver(SequenceBatcher(config), parts, listener)
         desk.use(turns)
@@ -85,13 +87,18 @@ class TensorHost(ModelHost[TensorSettings, TensorDriver]):
         return turns
 
     def _take_over(self, copy: TensorCopy) -> None:
-        """Every call looks for its desk itself."""
+        """Those who wait for a slot of another copy come first; for the rest every call looks for its desk itself."""
+        desk = self._desks[copy]
+        for before in self._desks.values():
+            if isinstance(before, TurnDesk) and isinstance(desk, TurnDesk) and before is not desk:
+                before.hand_over(desk)
 
     def _abandon(self, copy: TensorCopy) -> None:
         desk = self._desks.pop(copy, None)
         if desk is not None:
             is_stopping = self._reason == STOPPED
-            gone = UnknownModel(f"{self._name} is {self._reason}")
+            limit_s = self._parts.config.unload_limit_s
+            gone = UnknownModel(f"{self._name} was unloaded, and this did not end within {limit_s:g} s")
             desk.fail_all(ShuttingDown("the service is shutting down") if is_stopping else gone)
 
     def _gone(self, copy: TensorCopy) -> None:
@@ -116,7 +123,11 @@ class TensorHost(ModelHost[TensorSettings, TensorDriver]):
         return desk, current
 
     def _former(self, turn: SequenceTurn) -> tuple[TurnDesk, TensorCopy] | None:
-        """The desk of a copy that is ending, if the sequence is there and does not start anew."""
+        """The desk of a copy that is ending, if the sequence is there and does not start anew.
+
+        Raises:
+            UnknownModel: It starts anew, and nothing takes it: then it goes on as it was.
+        """
         sequence_id = sequence_id_of(turn.correlation_id)
         for copy in self._ending:
             desk = self._desks.get(copy)
@@ -124,5 +135,6 @@ class TensorHost(ModelHost[TensorSettings, TensorDriver]):
                 continue
             if not turn.start:
                 return desk, copy
+            _ = self.current
             desk.leave_when_answered(sequence_id)
         return None

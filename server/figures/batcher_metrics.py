@@ -93,7 +93,7 @@ def _requests(batchers: Mapping[str, DynamicBatcherStats]) -> Iterator[Family]:
 
 def _outcomes(steps: Mapping[str, StepStats]) -> Iterator[Family]:
     requests = CounterMetricFamily(
-        "moorage_requests", "Requests that have ended, by outcome.", labels=["model", "outcome"]
+        "moorage_model_requests", "Requests that have ended, by outcome.", labels=["model", "outcome"]
     )
     wait = HistogramMetricFamily(
         "moorage_slot_wait_seconds", "How long a sequence that had to wait for a slot waited.", labels=["model"]

@@ -1,6 +1,6 @@
 """The Prometheus page, rendered from snapshots when it is asked for; nothing is counted here."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
@@ -57,6 +57,11 @@ class ServiceCollector(Collector):
     def collect(self) -> Iterator[Family]:
         """All families, from one snapshot each."""
         engine, gateway = self._engine(), self._gateway()
+        families = list(self._families(engine, gateway))
+        yield from families
+        yield from _work(steps_by_label(engine), {family.name for family in families})
+
+    def _families(self, engine: EngineStats, gateway: GatewayStats) -> Iterator[Family]:
         yield from _sequences(engine)
         yield from _models(engine)
         yield from _steps(engine)
@@ -142,13 +147,14 @@ def _steps(stats: EngineStats) -> Iterator[Family]:
         failures.add_metric([model], steps.failures)
         row_failures.add_metric([model], steps.row_failures)
     yield from (queue, step, size, busy, failures, row_failures)
-    yield from _work(by_model)
 
 
-def _work(by_model: Mapping[str, StepStats]) -> Iterator[Family]:
-    """What the models count of their own work: moorage_encoder_frames_total and so on."""
+def _work(by_model: Mapping[str, StepStats], taken: Set[str]) -> Iterator[Family]:
+    """What the models count of their own work: moorage_encoder_frames_total and so on. Their names are theirs to
+    choose: one that is ``taken`` becomes moorage_work_…, for a page that declares a family twice is refused whole."""
     for name in sorted({name for steps in by_model.values() for name in steps.counters}):
-        family = CounterMetricFamily(f"moorage_{name}", f"Work of the models: {name}.", labels=["model"])
+        full_name = f"moorage_{name}" if f"moorage_{name}" not in taken else f"moorage_work_{name}"
+        family = CounterMetricFamily(full_name, f"Work of the models: {name}.", labels=["model"])
         for model, steps in by_model.items():
             if name in steps.counters:
                 family.add_metric([model], steps.counters[name])
@@ -190,6 +196,8 @@ def _audits(stats: EngineStats) -> Iterator[Family]:
     outcomes = dict.fromkeys(AUDIT_OUTCOMES, 0) | dict(stats.audit.outcomes)
     yield _counter("moorage_audits", text, "outcome", outcomes)
     yield _gauge("moorage_audits_waiting", "Finished sequences that wait to be decoded again.", stats.audit.waiting)
+    text = "Sequences that are being decoded again; each has a slot, which a client that finds none free gets at once."
+    yield _gauge("moorage_audits_running", text, stats.audit.running)
     alarm = int(stats.audit.alarm is not None)
     yield _gauge("moorage_audit_alarm", "1 for some time after an audit has found a wrong text.", alarm)
 

@@ -39,8 +39,8 @@ class RestPort(Protocol):
     async def drain(self) -> None:
         """Takes nothing new; returns when everything that was taken is answered."""
 
-    async def stop(self) -> None:
-        """Ends what is left. Nothing is running then."""
+    async def stop(self, within_s: float) -> None:
+        """Ends what is left, within so much time. Nothing is running then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

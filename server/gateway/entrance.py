@@ -164,9 +164,9 @@ class Entrance:
             self._parts.access.check(credentials)
             _check_upgrade(request)
             options = parse_query(query, self._model_names)
-            if options.sentiment and self._parts.engine.sentiment_reader is None:
-                raise sentiment_refused()
             self._check_open()
+            if options.sentiment:
+                self._check_sentiment()
             connection.grant = self._parts.access.admit(credentials, options.sequences, self._parts.clock.now_ns())
         except MoorageError as error:
             self.refusals[error.code] += 1
@@ -208,6 +208,12 @@ class Entrance:
         log_opened(connection.source, options.audio, handles)
         response.headers[REQUEST_ID_HEADER] = connection.request_id
         return None
+
+    def _check_sentiment(self) -> None:
+        """Raises: BadQuery: nobody tells it, or not now."""
+        reader = self._parts.engine.sentiment_reader
+        if reader is None or not reader.is_ready:
+            raise sentiment_refused(is_configured=reader is not None)
 
     def _check_open(self) -> None:
         if self.is_closed:

@@ -19,6 +19,10 @@ SPARE_SIZE: Final = 2
 MAX_QUEUED_MESSAGES: Final = 4
 """Messages of one client that are read ahead; then its socket is not read until they are taken."""
 
+CLOSING_S: Final = 1.0
+"""Of the time for the shutdown, half of it at most: kept for the ends of the workers, and the closes of those whose
+answers have taken the rest."""
+
 
 class Gateway:
     """The service's port."""
@@ -32,6 +36,7 @@ class Gateway:
         self._last_closed = asyncio.Event()
         self._opened = 0
         self._received_bytes = 0
+        self._stop_by_s: float | None = None
 
     @property
     def port(self) -> int:
@@ -84,34 +89,42 @@ class Gateway:
     async def drain(self) -> None:
         """Refuses new streams, lets the live ones come to their ends within the limit, then ends those that are left.
 
-        Those are closed with 1012 after everything that they had sent is answered.
+        Those are closed with 1012 after everything that they had sent is answered. Those that still wait for a slot are
+        ended first, so that none of them gets one that another gives back: there is no time to answer them.
         """
         self._entrance.is_closed = True
         with suppress(TimeoutError):
             async with asyncio.timeout(self._config.drain_timeout_s):
                 await asyncio.gather(self._all_closed(), *([self._parts.rest.drain()] if self._parts.rest else []))
         error = ShuttingDown("the service is shutting down")
+        for link in self._links:
+            link.give_up_waiting(error)
         with suppress(TimeoutError):
-            async with asyncio.timeout(self._config.shutdown_timeout_s):
+            closing_s = min(CLOSING_S, self._config.shutdown_timeout_s / 2)
+            async with asyncio.timeout_at(self._stop_by() - closing_s):
                 await asyncio.gather(*(link.wind_up(error) for link in list(self._links)))
                 await self._all_closed()
 
     def stop_accepting(self) -> None:
         """Nobody can connect any more; live connections go on until the engine ends their sequences."""
         self._entrance.is_closed = True
+        self._stop_by()
         if self._server is not None:
             self._server.close(close_connections=False)
 
     async def stop(self) -> None:
-        """Waits for the connections to close, as long as the configuration allows, then cuts them off."""
+        """Waits for the connections to close, as long as the configuration allows, then cuts them off.
+
+        The time runs from where the drain was over, or from ``stop_accepting``.
+        """
         self.stop_accepting()
         if self._parts.rest is not None:
-            await self._parts.rest.stop()
+            await self._parts.rest.stop(max(0.0, self._stop_by() - asyncio.get_running_loop().time()))
         if self._server is not None:
             for connection in [each for each in self._entrance.sockets if not each.handles]:
                 connection.transport.abort()
             try:
-                async with asyncio.timeout(self._config.shutdown_timeout_s):
+                async with asyncio.timeout_at(self._stop_by()):
                     await self._server.wait_closed()
             except TimeoutError:
                 for connection in list(self._entrance.sockets):
@@ -140,6 +153,12 @@ class Gateway:
     def count_received(self, n_bytes: int) -> None:
         """A client's audio came in."""
         self._received_bytes += n_bytes
+
+    def _stop_by(self) -> float:
+        """When the last connection is cut off, on the loop's clock."""
+        if self._stop_by_s is None:
+            self._stop_by_s = asyncio.get_running_loop().time() + self._config.shutdown_timeout_s
+        return self._stop_by_s
 
     async def _all_closed(self) -> None:
         while self._links:

@@ -12,7 +12,9 @@ from server.errors import CapacityExceeded, KeyLimit, MoorageError, OriginRefuse
 from server.figures.stats import EngineStats
 from server.gateway.model_page import model_entry
 from server.wire.close_codes import public_message
+from server.wire.kserve.errors import MethodRefused
 from server.wire.query import BadQuery
+from server.wire.recordings.openai_answer import error_body
 
 LISTEN_PATH: Final = "/v1/listen"
 TRANSCRIPTIONS_PATH: Final = "/v1/audio/transcriptions"
@@ -100,7 +102,8 @@ def refusal(error: MoorageError, *, request_id: str) -> Reply:
 def _whole(method: str, path: str, site: Site, query: str) -> Reply:
     route = ROUTES.get(path)
     if path == TRANSCRIPTIONS_PATH:
-        return Reply(status=HTTPStatus.METHOD_NOT_ALLOWED, body=b"only POST\n", headers={"Allow": "POST"})
+        refused = MethodRefused(f"{method} is not served here; allowed: POST", allowed="POST")
+        return _json(HTTPStatus.METHOD_NOT_ALLOWED, error_body(refused), {"Allow": refused.allowed})
     if route is None:
         known = ", ".join((*ROUTES, LISTEN_PATH, TRANSCRIPTIONS_PATH))
         return Reply(status=HTTPStatus.NOT_FOUND, body=f"not found; known paths: {known}\n".encode())

@@ -22,6 +22,7 @@ from server.engine.sequence_handle import SequenceHandle
 from server.errors import MoorageError, SequenceAlreadyEnded, ServiceError, ShuttingDown, SlowReader, UnknownSequence
 from server.events import UtteranceFinal
 from server.gateway.stream_log import log_transcript
+from server.plan import Samples
 from server.wire.close_codes import close_code, close_reason
 from server.wire.session import Audio, Close, Command, End, Fail, Finalize, KeepAlive, Outgoing, Session
 
@@ -66,6 +67,8 @@ class Link:
         """Held from the session's words to the socket: they leave in the order in which they were decided."""
         self._parting = asyncio.Event()
         """Set when the service ends the session: then a long message is not taken to its end, nor paced."""
+        self._given_up: set[SequenceHandle] = set()
+        """Ended by the service while they waited for a slot: they take nothing more, the other channels do."""
 
     async def run(self) -> None:
         """Until every sequence has ended and its end is told, or the client has left."""
@@ -76,6 +79,17 @@ class Link:
             reader.cancel()
             await asyncio.wait([reader])
             await self._parts.intake.close()
+
+    def give_up_waiting(self, error: MoorageError) -> None:
+        """Ends the sequences that still wait for a slot: what they have sent cannot be answered, so they are told."""
+        waiting = [handle for handle in self._parts.handles if handle.place]
+        if not waiting:
+            return
+        self._parting.set()
+        self._session.cut(error)
+        self._given_up.update(waiting)
+        for handle in waiting:
+            self._parts.cancel(handle, error)
 
     async def wind_up(self, error: MoorageError) -> None:
         """Ends the session for a reason of the service's: what was accepted is answered, then ``error`` is told."""
@@ -142,7 +156,7 @@ class Link:
             async for block in each:
                 is_silent = False
                 for handle, samples in zip(self._parts.handles, block, strict=True):
-                    await handle.send(samples)
+                    await self._give(handle, samples)
                 await self._pace(block.size / MODEL_RATE)
                 parting = self._session.decoded(block.shape[1])
                 if parting or is_enough():
@@ -150,6 +164,13 @@ class Link:
             if is_silent:
                 self._touch()  # bytes that complete no sample yet are a sign of life all the same
         await self._apply(parting)
+
+    async def _give(self, handle: SequenceHandle, samples: Samples) -> None:
+        try:
+            await handle.send(samples)
+        except OVER:
+            if handle not in self._given_up:
+                raise
 
     async def _pace(self, audio_s: float) -> None:
         wait_s = self._parts.grant.spend(audio_s, self._parts.clock.now_ns())
@@ -167,7 +188,8 @@ class Link:
 
     def _touch(self) -> None:
         for handle in self._parts.handles:
-            handle.keep_alive()
+            if handle not in self._given_up:
+                handle.keep_alive()
 
     def _leave(self) -> None:
         for handle in self._parts.handles:

@@ -26,6 +26,8 @@ from server.wire.kserve.errors import unexpected
 
 IDLE_S: Final = 75.0
 """Time for which a connection is kept between two requests, and within which the head of the next must be whole."""
+SHORTEST_S: Final = 0.05
+"""aiohttp takes no time at all for no limit."""
 LINGER_S: Final = 2.0
 """Time for which the rest of a refused body is read, so that the client sees why."""
 MAX_HEADER_BYTES: Final = 8_190
@@ -79,6 +81,7 @@ class RestApp:
             access_log=None,
             logger=silent,
             handler_cancellation=True,
+            auto_decompress=False,  # it takes half of a packed body for a whole one
             keepalive_timeout=IDLE_S,
             lingering_time=LINGER_S,
             max_line_size=MAX_HEADER_BYTES,
@@ -115,12 +118,19 @@ class RestApp:
     async def drain(self) -> None:
         """Returns when live sequences have come to their ends and everything that was taken is answered."""
         self._streams.wind_down()
-        await asyncio.gather(*(model.drained() for model in self._inference.models()))
+        await self._inference.drained()
         await self._limit.all_done()
 
-    async def stop(self) -> None:
-        """Ends what is left."""
-        await self._streams.close()
+    async def stop(self, within_s: float) -> None:
+        """Ends what is left, within so much time."""
+        began_s = asyncio.get_running_loop().time()
+        await self._streams.close(within_s)
+        server = self._runner.server
+        if server is not None:
+            left_s = began_s + within_s - asyncio.get_running_loop().time()
+            # before the runner, which has the same time for every stop, so that it finds nothing
+            server.pre_shutdown()
+            await server.shutdown(max(SHORTEST_S, left_s))
         await self._runner.cleanup()
 
     def _serving(self, route: Route) -> Handler:
@@ -148,6 +158,8 @@ class RestApp:
             with taken:
                 response = await route.handler(request)
                 if isinstance(response, web.Response) and not response.prepared:
+                    if route.closes:
+                        response.force_close()
                     await send(request, response, timeout_s=timeout_s)
                 return response
         except MoorageError as error:
@@ -159,7 +171,7 @@ class RestApp:
         except Exception:
             logger.exception("a request failed", extra={"request_id": request[REQUEST_ID]})
             refused = route.refuse(unexpected(), request[REQUEST_ID])
-        return await send(request, _response(refused, request), timeout_s=timeout_s)
+        return await send(request, _response(refused, request, closes=route.closes), timeout_s=timeout_s)
 
 
 def credentials_of(request: web.Request) -> Credentials:
@@ -167,10 +179,10 @@ def credentials_of(request: web.Request) -> Credentials:
     return Credentials.of_headers(lambda name: request.headers.getall(name, []))
 
 
-def _response(refused: Refusal, request: web.Request) -> web.Response:
+def _response(refused: Refusal, request: web.Request, *, closes: bool) -> web.Response:
     body = refused.body if request.method != "HEAD" else b""
     response = web.Response(status=refused.status, body=body, headers=refused.headers)
-    if not request.content.at_eof():
+    if closes or not request.content.at_eof():
         response.force_close()  # what follows is the body that was refused
     return response
 

@@ -5,6 +5,7 @@ import asyncio
 from aiohttp import web
 from aiohttp.web_protocol import RequestPayloadError
 
+from server.rest.unpacking import Unpacker
 from server.wire.kserve.errors import BadRequest, BodyTooLarge, BodyTooSlow
 
 
@@ -14,22 +15,35 @@ async def read_body(request: web.Request, *, max_bytes: int, timeout_s: float) -
     Raises:
         BodyTooLarge: It has more than ``max_bytes``; the rest is not read.
         BodyTooSlow: It was not there in ``timeout_s``.
-        BadRequest: It broke off, or is not compressed as it says.
+        BadRequest: It broke off, packed or not, or is not packed as it says.
     """
     if request.content_length is not None and request.content_length > max_bytes:
         raise _too_large(max_bytes)
+    unpacker = unpacker_of(request)
     pieces = bytearray()
     try:
         async with asyncio.timeout(timeout_s):
-            async for piece in request.content.iter_any():
-                pieces += piece
-                if len(pieces) > max_bytes:
-                    raise _too_large(max_bytes)
+            async for packed in request.content.iter_any():
+                for piece in unpacker.feed(packed):
+                    pieces += piece
+                    if len(pieces) > max_bytes:
+                        raise _too_large(max_bytes)
+                    await asyncio.sleep(0)  # little may unpack to much
     except TimeoutError:
         raise BodyTooSlow(f"the body did not come in {timeout_s:g} s") from None
     except (RequestPayloadError, web.HTTPException, ValueError) as error:
         raise BadRequest(f"the body cannot be read: {error}"[:300]) from None
+    unpacker.finish()
     return pieces
+
+
+def unpacker_of(request: web.Request) -> Unpacker:
+    """How its body is packed.
+
+    Raises:
+        BadRequest: In a way that is not taken.
+    """
+    return Unpacker(", ".join(request.headers.getall("Content-Encoding", [])))
 
 
 async def send(request: web.Request, response: web.Response, *, timeout_s: float) -> web.Response:

@@ -29,7 +29,8 @@ class EventStream:
         self._timeout_s = timeout_s
         headers = {"Content-Type": "text/event-stream; charset=utf-8", "x-request-id": request[REQUEST_ID]}
         self.response = web.StreamResponse(headers=headers)
-        """The answer."""
+        """The answer; the last on its connection, as those of all recordings."""
+        self.response.force_close()
         self._has_text = False
 
     @asynccontextmanager
@@ -64,7 +65,6 @@ class EventStream:
         return self.response
 
     async def _fail(self, error: MoorageError) -> None:
-        self.response.force_close()  # the body may not be read to its end
         await self._send(openai_answer.error_event(openai_answer.error_body(error)), is_last=True)
 
     async def _send(self, event: str, *, is_last: bool = False) -> None:

@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final, TypeVar
 
+from server.engine.model_settings import TensorSettings
 from server.engine.served_model import VERSION, ModelState, SequenceTurn, ServedModel
 from server.errors import MoorageError, ShuttingDown, UnknownModel
 from server.plan import Tensors
 from server.rest.parts import RestParts
-from server.wire.kserve.errors import NotSupported
+from server.wire.kserve.errors import BadRequest, NotSupported
 from server.wire.kserve.infer_request import InferRequest, SequencePlace, parse_request, to_tensors
 from server.wire.kserve.infer_response import InferBody, build_response
 
@@ -64,22 +65,24 @@ class Inference:
         return model
 
     def model(self, name: str, version: str | None = None) -> ServedModel:
-        """A model that takes tensors.
+        """A model that takes tensors, or did and still ends its sequences.
 
         Raises:
-            UnknownModel: There is none of that name or version, or it is not loaded.
+            UnknownModel: There is none of that name or version, or no copy of it is left.
             NotSupported: It listens to audio.
         """
         model = self.named(name, version)
-        if model.declared.listens:
+        if model.accepts.listens:
             raise NotSupported(f"{name} listens to audio: it is reached at /v1/listen, not with tensors")
         return model
 
     def models(self) -> list[ServedModel]:
         """Those that take tensors and are loaded."""
-        repository = self.parts.engine.repository
-        models = [repository.get(name) for name in repository.names()]
-        return [model for model in models if model.state is ModelState.READY and not model.declared.listens]
+        return [model for model in self._all() if model.state is ModelState.READY and not model.declared.listens]
+
+    async def drained(self) -> None:
+        """Returns when no model that takes tensors has sequences or requests any more."""
+        await asyncio.gather(*(model.drained() for model in self._all() if not _listens(model)))
 
     async def run(
         self, model: ServedModel, body: Body, header_length: str | None, turnstile: asyncio.Lock | None = None
@@ -112,7 +115,7 @@ class Inference:
     async def _run(
         self, model: ServedModel, body: Body, header_length: str | None, turnstile: asyncio.Lock | None
     ) -> Answer:
-        declared = model.declared
+        declared = model.accepts
 
         def read() -> tuple[InferRequest, Tensors]:
             request = parse_request(body, header_length, declared.inputs)
@@ -123,6 +126,7 @@ class Inference:
         # from here to the offer there is no wait: who came first through the turnstile is first
         if turnstile is not None and any(request.is_binary(name) for name in request.outputs or declared.outputs):
             raise NotSupported("outputs go as JSON here; allowed: binary_data false")
+        _check_wishes(request, model)
         self._check_open(request.sequence)
         answer = await model.infer(
             tensors, turn=_turn(request.sequence), priority=request.priority, timeout_ns=request.timeout_ns
@@ -134,10 +138,41 @@ class Inference:
         n_bytes = sum(array.size * SIZE_AS_TEXT for array in answer.arrays.values())
         return Answer(request=request, body=await _aside(n_bytes, write))
 
+    def _all(self) -> list[ServedModel]:
+        repository = self.parts.engine.repository
+        return [repository.get(name) for name in repository.names()]
+
     def _check_open(self, place: SequencePlace | None) -> None:
         """Raises: ShuttingDown: the service is about to stop, and the request is not of a sequence that lives."""
         if self.parts.site.is_draining() and (place is None or place.start):
             raise ShuttingDown("the service is shutting down")
+
+
+def _check_wishes(request: InferRequest, model: ServedModel) -> None:
+    """Raises: BadRequest: it asks for a level, or a bound on its wait, that would not be honoured."""
+    levels = 1
+    if model.scheduler == "dynamic":
+        settings = model.settings
+        assert isinstance(settings, TensorSettings), "it takes tensors"
+        levels = settings.priority_levels
+    if request.priority > levels:
+        allowed = f"0 to {levels}: {model.name} has {levels} levels"
+        if levels == 1:
+            allowed = f"0 or 1: {model.name} has one level"
+        raise BadRequest(f"request.parameters.priority is {request.priority}; allowed: {allowed}")
+    if request.sequence is not None and request.timeout_ns is not None:
+        raise BadRequest(
+            f"request.parameters.timeout is {request.timeout_ns // 1000}; allowed: 0, or none at all: "
+            f"models.{model.name}.backlog_wait_s bounds how long a sequence waits for a slot"
+        )
+
+
+def _listens(model: ServedModel) -> bool:
+    """Nothing is left of one that is unloaded: then there is nothing to wait for either."""
+    try:
+        return model.accepts.listens
+    except UnknownModel:
+        return True
 
 
 async def _aside(n_bytes: int, work: Callable[[], T]) -> T:

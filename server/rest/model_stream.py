@@ -50,9 +50,9 @@ class ModelStreams:
         for stream in self._open:
             stream.wind_down()
 
-    async def close(self) -> None:
+    async def close(self, within_s: float) -> None:
         """The service stops: all are closed, whatever they have open."""
-        await asyncio.gather(*(stream.close() for stream in self._open))
+        await asyncio.gather(*(stream.close(within_s) for stream in self._open))
 
     async def serve(self, request: web.Request) -> web.StreamResponse:
         """One stream, from its upgrade to its close."""
@@ -174,10 +174,11 @@ class ModelStream:
             except TimeoutError:
                 self._abort()
 
-    async def close(self) -> None:
-        """Closes now; a client that does not answer that is cut off."""
+    async def close(self, within_s: float | None = None) -> None:
+        """Closes now; a client that does not answer that in time is cut off."""
+        limit_s = self._send_timeout_s if within_s is None else min(within_s, self._send_timeout_s)
         try:
-            async with asyncio.timeout(self._send_timeout_s):
+            async with asyncio.timeout(limit_s):
                 await self._socket.close(code=GOING_AWAY, message=b"the service is shutting down")
         except TimeoutError:
             self._abort()

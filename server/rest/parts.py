@@ -56,6 +56,9 @@ class Route:
     """Whether it needs no key where there are keys."""
     is_work: bool = True
     """Whether it counts among the requests that are worked on at once."""
+    closes: bool = False
+    """Whether its answer is the last on its connection: clients that pool connections would try a websocket on it, and
+    websockets need one of their own."""
 
 
 REQUEST_ID: Final = web.RequestKey("request_id", str)

@@ -3,10 +3,10 @@
 from aiohttp import web
 
 from server.access.access import Credentials
-from server.errors import MoorageError
+from server.errors import MoorageError, ShuttingDown
 from server.gateway.http import LISTEN_PATH, PROTECTED_PATHS, TRANSCRIPTIONS_PATH, UpgradeRequired, respond
 from server.rest.parts import REQUEST_ID, Refusal, RestParts, Route
-from server.rest.refusals import kserve_refusal, listen_refusal
+from server.rest.refusals import kserve_refusal, listen_refusal, openai_refusal
 from server.wire.kserve.errors import MethodRefused, NotSupported, UnknownPath
 
 MODELS_PATH = "/v2"
@@ -44,15 +44,27 @@ def _page(parts: RestParts, request: web.Request) -> web.Response:
             allowed = POSTED[request.path]
             raise MethodRefused(f"{request.method} is not served here; allowed: {allowed}", allowed=allowed)
         if request.path == LISTEN_PATH:
-            raise UpgradeRequired(f"{LISTEN_PATH} is a websocket: open it with the first request of a connection")
+            raise _misplaced(parts, request)
         if request.path in PROTECTED_PATHS:
             credentials = Credentials.of_headers(lambda name: request.headers.getall(name, []))
             parts.access.check_page(credentials)
     except MoorageError as error:
-        return _response(listen_refusal(error, request[REQUEST_ID]), request)
+        refuse = openai_refusal if request.path == TRANSCRIPTIONS_PATH else listen_refusal
+        response = _response(refuse(error, request[REQUEST_ID]), request)
+        if request.path == LISTEN_PATH:
+            response.force_close()  # the next request may be the first of a connection
+        return response
     reply = respond(request.method, request.path, parts.site, request.query_string)
     headers = {"Content-Type": reply.content_type, **reply.headers}
     return web.Response(status=reply.status.value, body=reply.body, headers=headers)
+
+
+def _misplaced(parts: RestParts, request: web.Request) -> MoorageError:
+    """Why there is no websocket on a connection that had requests before."""
+    is_upgrade = request.headers.get("Upgrade", "").lower() == "websocket"
+    if is_upgrade and parts.site.is_draining():
+        return ShuttingDown("the service is shutting down")
+    return UpgradeRequired(f"{LISTEN_PATH} is a websocket: open it with the first request of a connection")
 
 
 async def _unknown(request: web.Request) -> MoorageError:

@@ -16,7 +16,9 @@ from server.codec.intake import Intake
 from server.codec.rows import Block
 from server.errors import BadAudio, SequenceTooLong
 from server.recordings.segmenter import SAMPLE_RATE
+from server.rest.bodies import unpacker_of
 from server.rest.patience import Patience
+from server.rest.unpacking import Unpacker
 from server.wire.kserve.errors import BodyTooLarge
 
 CHUNK_BYTES: Final = 65_536
@@ -69,11 +71,15 @@ class RecordingBody:
             BodyTooLarge, BodyTooSlow, BadRequest: As it says.
             ServiceError: The decoder is gone.
         """
-        while chunk := await self._chunk(source):
-            self._count(chunk)
-            async with aclosing(self.intake.feed(chunk)) as blocks:
-                async for block in blocks:
-                    yield await self._paid(block)
+        unpacker = unpacker_of(source) if isinstance(source, web.Request) else Unpacker("")
+        while packed := await self._chunk(source):
+            for chunk in unpacker.feed(packed):
+                self._count(chunk)
+                async with aclosing(self.intake.feed(chunk)) as blocks:
+                    async for block in blocks:
+                        yield await self._paid(block)
+                await asyncio.sleep(0)  # little may unpack to much
+        unpacker.finish()
         async with aclosing(self.intake.finish()) as blocks:
             async for block in blocks:
                 yield await self._paid(block)

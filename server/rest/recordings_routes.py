@@ -20,16 +20,17 @@ from server.gateway.http import LISTEN_PATH, TRANSCRIPTIONS_PATH
 from server.plan import Samples
 from server.recordings.reading import read_pieces
 from server.rest.event_stream import EventStream
-from server.rest.parts import REQUEST_ID, Refusal, RestParts, Route
+from server.rest.parts import REQUEST_ID, RestParts, Route
 from server.rest.patience import Patience
 from server.rest.recording_body import RecordingBody
-from server.rest.refusals import JSON, listen_refusal
+from server.rest.refusals import listen_refusal, openai_refusal
 from server.rest.transcription import Transcription
-from server.wire.kserve.errors import BadRequest, BodyTooLarge, NotReady, NotSupported, error_headers, status_of
+from server.wire.kserve.errors import BadRequest, BodyTooLarge, NotReady, NotSupported
 from server.wire.messages import ModelCard
 from server.wire.query import sentiment_refused
-from server.wire.recordings import deepgram_answer, openai_answer
+from server.wire.recordings import deepgram_answer
 from server.wire.recordings.deepgram_query import RecordingOptions, parse_recording_query
+from server.wire.recordings.openai_form import BadField
 
 ONE_ROW: Final = 1
 FORM_BYTES: Final = 4_194_304
@@ -40,16 +41,15 @@ def recording_routes(parts: RestParts) -> list[Route]:
     """The addresses of recordings."""
     pages = RecordingPages(parts)
     return [
-        Route(method="POST", path=LISTEN_PATH, handler=pages.listen, refuse=listen_refusal),
-        Route(method="POST", path=TRANSCRIPTIONS_PATH, handler=pages.transcriptions, refuse=openai_refusal),
+        Route(method="POST", path=LISTEN_PATH, handler=pages.listen, refuse=listen_refusal, closes=True),
+        Route(
+            method="POST",
+            path=TRANSCRIPTIONS_PATH,
+            handler=pages.transcriptions,
+            refuse=openai_refusal,
+            closes=True,
+        ),
     ]
-
-
-def openai_refusal(error: MoorageError, request_id: str) -> Refusal:
-    """``{"error": {"message": …}}``, with the status that such an error has here."""
-    body = json.dumps(openai_answer.error_body(error)).encode()
-    headers = JSON | {"x-request-id": request_id} | error_headers(error)
-    return Refusal(status=status_of(error).value, body=body, headers=headers)
 
 
 class RecordingPages:
@@ -65,8 +65,8 @@ class RecordingPages:
         options = parse_recording_query(query, self._model_names())
         if request.content_type == "application/json":
             raise BadRequest("recordings are not fetched from a url here: send the audio itself as the body")
-        reader = self._sentiment_reader(options)
         self._check_open()
+        reader = self._sentiment_reader(options)
         _check_length(request, self._parts.config.http.max_body_bytes)
         recording = await self._recording(request, options)
         sentiments: list[Sentiment | None] = []
@@ -80,6 +80,8 @@ class RecordingPages:
 
     async def transcriptions(self, request: web.Request) -> web.StreamResponse:
         """A recording as a file of a form."""
+        for name in request.query:
+            raise BadField(name[:80], "is a parameter of the query; options are fields of the form here")
         self._check_open()
         _check_length(request, self._parts.config.http.max_body_bytes + FORM_BYTES)
         patience = self._patience()
@@ -162,12 +164,13 @@ class RecordingPages:
         """None: it is not asked for.
 
         Raises:
-            BadQuery: It is, and this service does not tell it.
+            BadQuery: It is, and this service does not tell it, or not now.
         """
         if not options.sentiment:
             return None
-        if (reader := self._parts.engine.sentiment_reader) is None:
-            raise sentiment_refused()
+        reader = self._parts.engine.sentiment_reader
+        if reader is None or not reader.is_ready:
+            raise sentiment_refused(is_configured=reader is not None)
         return reader
 
     def _model_names(self) -> tuple[str, ...]:

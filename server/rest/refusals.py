@@ -1,4 +1,4 @@
-"""Refusals in the two shapes of the service: KServe's below ``/v2``, that of ``/v1/listen`` elsewhere."""
+"""Refusals in the shapes of the service: KServe's below ``/v2``, OpenAI's, and that of ``/v1/listen`` elsewhere."""
 
 import json
 
@@ -6,6 +6,7 @@ from server.errors import MoorageError
 from server.gateway.http import UpgradeRequired, refusal
 from server.rest.parts import Refusal
 from server.wire.kserve.errors import error_body, error_headers, status_of
+from server.wire.recordings import openai_answer
 
 JSON = {"Content-Type": "application/json"}
 
@@ -22,3 +23,10 @@ def listen_refusal(error: MoorageError, request_id: str) -> Refusal:
     headers = {"Content-Type": reply.content_type, **reply.headers, **error_headers(error)}
     status = reply.status if isinstance(error, UpgradeRequired) else status_of(error)
     return Refusal(status=status.value, body=reply.body, headers=headers)
+
+
+def openai_refusal(error: MoorageError, request_id: str) -> Refusal:
+    """``{"error": {"message": …}}``, with the status that such an error has here."""
+    body = json.dumps(openai_answer.error_body(error)).encode()
+    headers = JSON | {"x-request-id": request_id} | error_headers(error)
+    return Refusal(status=status_of(error).value, body=body, headers=headers)

@@ -13,7 +13,8 @@ from server.rest.event_stream import EventStream
 from server.rest.parts import REQUEST_ID
 from server.rest.patience import Patience
 from server.rest.recording_body import RecordingBody
-from server.wire.kserve.errors import BadRequest
+from server.rest.unpacking import PLAIN
+from server.wire.kserve.errors import BadRequest, shown
 from server.wire.recordings import openai_answer
 from server.wire.recordings.openai_form import BadField, TranscriptionForm, parse_form
 
@@ -119,6 +120,10 @@ class Transcription:
         request = self._request
         if request.content_type != "multipart/form-data":
             raise BadRequest(f"the body must be multipart/form-data, not {request.content_type}"[:200])
+        if (packing := request.headers.get("Content-Encoding", "")) not in PLAIN:
+            raise BadRequest(
+                f"Content-Encoding is {shown(packing)}; a form is not packed: audio is compressed as it is"
+            )
         async with self._patience.waiting():
             reader = await request.multipart()
         for _ in range(MAX_FIELDS + 1):

@@ -153,9 +153,11 @@ def check_together(plain: Mapping[str, str]) -> None:
         raise _needed(plain, "channels", f"an integer from 1 to {OPUS_CHANNELS}", "A packet of opus has no more.")
 
 
-def sentiment_refused() -> BadQuery:
-    """Of a service that is not configured to tell it."""
+def sentiment_refused(*, is_configured: bool = False) -> BadQuery:
+    """Of a service that does not tell it, or cannot for now although it is configured to."""
     why = "This service does not tell the sentiment of texts (final.sentiment)."
+    if is_configured:
+        why = "The model that tells the sentiment of texts is not loaded now."
     return BadQuery(parameter="sentiment", value="true", allowed="false", why=why)
 
 

@@ -209,6 +209,10 @@ class Session:
         self._parting = error
         return [End()]
 
+    def cut(self, error: MoorageError) -> None:
+        """Some of its sequences are ended unanswered: the session's end is told with ``error``, after the others'."""
+        self._parting = self._parting or error
+
     def fail(self, error: MoorageError) -> list[Command]:
         """The connection cannot go on. The first error is the one that is told."""
         if self._failure is not None or self._state is State.CLOSED:

@@ -297,6 +297,8 @@ class InstancePool:
 
     async def _keep_replacing(self, instance: InstanceIndex) -> None:
         retry_s, role = FIRST_RETRY_S, self._settings.role
+        loop = asyncio.get_running_loop()
+        lost_at_s = loop.time()
         while True:
             await self._workers[instance].stop()
             try:
@@ -311,6 +313,9 @@ class InstancePool:
         del self._replacements[instance]
         self._n_restarts += 1
         self._ready.add(instance)
+        outage_s = loop.time() - lost_at_s
+        name, count = self._workers[instance].name, self._n_restarts
+        logger.info("%s instance %d is restored as %s after %.1f s, restart %d", role, instance, name, outage_s, count)
         self._on_restored(instance)
 
 

@@ -19,6 +19,7 @@ from asr_model.contract import (
     TensorModel,
     TensorStreamingModel,
 )
+from asr_model.declared import DECLARED, check_optimize
 from asr_model.moonshine.weights import WeightsError
 from server.plan import BatchPlan, RequestBatch
 from server.proving.judgement import Probe
@@ -191,7 +192,13 @@ def check_spec(spec: ModelSpec, order: Load) -> None:
 
 
 def _optimized(source: ModelSource, optimize: str) -> ModelSource:
-    """The model's options with what is asked of its kernels; nothing is said to a model of which nothing is asked."""
+    """The model's options with what is asked of its kernels; nothing is said to a model of which nothing is asked.
+
+    Raises:
+        ValueError: It is known to take no such kernels.
+    """
     if optimize in ("", "none"):
         return source
+    if source.name in DECLARED and source.factory is None:
+        check_optimize(source.name, optimize)
     return replace(source, options={**source.options, "optimize": optimize})

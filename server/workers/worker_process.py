@@ -5,6 +5,7 @@ Imports the model's side only once it runs, so that the parent, which names the 
 
 import ctypes
 import os
+import re
 import signal
 import threading
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ from server.workers.orders import Order, Reply
 PR_SET_NAME: Final = 15
 TITLE_BYTES: Final = 15
 """What Linux keeps of a process's name."""
+COPY: Final = re.compile(r"(\.\d+)?-\d+$")
+"""End of a worker's name: which generation of its model it is, from the second on, and which instance."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +35,7 @@ def process_main(pipe: "connection.Connection[Reply, Order]", cells: Cells, log:
     """A worker process: carries out orders until the parent closes the pipe or dies."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole group; the parent decides what it means
     threading.Thread(target=_exit_with_parent, name="parent-watch", daemon=True).start()
-    name_process(f"moorage {current_process().name}")
+    name_process(process_title(current_process().name))
     configure_logging(log.level, log.format)
     # Threads that spin at a barrier for one that has no core slow a step down tenfold as soon as cores are shared.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -45,6 +48,13 @@ def process_main(pipe: "connection.Connection[Reply, Order]", cells: Cells, log:
                 pipe.send(host.carry_out(pipe.recv()))
             except (EOFError, OSError):
                 return
+
+
+def process_title(worker: str) -> str:
+    """``moorage live-0``: where that is too long the model's name is cut, never which copy and instance it is."""
+    copy = COPY.search(worker)
+    end = copy.group() if copy is not None else ""
+    return f"moorage {worker.removesuffix(end)}"[: TITLE_BYTES - len(end)] + end
 
 
 def name_process(title: str) -> None:

@@ -51,6 +51,7 @@ def test_words_follow_each_other(aligner: Aligner, utterances: list[Utterance]) 
         assert words[-1].end_s <= len(utterance.audio) / SAMPLE_RATE
 
 
+@pytest.mark.slow
 def test_long_speech_is_aligned_in_windows(aligner: Aligner, utterances: list[Utterance]) -> None:
     """Utterances joined to a minute give the times that each gives alone."""
     joined, spoken, expected = [], [], []

@@ -22,6 +22,7 @@ def test_the_scheduler_is_the_models_own(name: str) -> None:
     assert spec.scheduler is not None
     assert spec.scheduler.value == DECLARED[name].scheduler
     assert (spec.name, spec.listens) == (name, DECLARED[name].listens)
+    assert spec.optimizations == DECLARED[name].optimizations
 
 
 @pytest.mark.parametrize(

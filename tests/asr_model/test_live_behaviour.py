@@ -86,6 +86,7 @@ def without_pauses(audio: Samples) -> Samples:
     return np.concatenate(kept)
 
 
+@pytest.mark.slow
 def test_speech_without_a_pause_is_cut_between_words_and_read_to_its_end(
     live: LiveModel, utterances: list[Utterance]
 ) -> None:
@@ -144,6 +145,7 @@ def cost(model: LiveModel, audio: Samples) -> dict[str, int]:
     return player.counters
 
 
+@pytest.mark.slow
 def test_work_grows_with_the_audio_and_with_nothing_else(live: LiveModel, utterances: list[Utterance]) -> None:
     """What is re-read or re-encoded would make the second half dearer than the first."""
     once = np.concatenate([part for u in utterances[:3] for part in (u.audio, PAUSE)])

@@ -74,6 +74,8 @@ async def test_a_real_page_has_every_metric_that_needs_no_key_or_certificate(sho
         await exchange(service, [audio, json.dumps({"type": "CloseStream"})], "encoding=linear16&sample_rate=16000")
         async with httpx.AsyncClient(trust_env=False) as http:
             page = (await http.get(f"http://127.0.0.1:{service.gateway.port}/metrics")).text
+    declared = re.findall(r"^# TYPE (\S+)", page, re.MULTILINE)
+    assert sorted(declared) == sorted(set(declared))
     real = labels_of(page)
     rare = {name for name in shown if name not in real}
     # labelled by what has not happened here, or of models that count their work in other words
@@ -88,6 +90,7 @@ async def test_a_real_page_has_every_metric_that_needs_no_key_or_certificate(sho
         "moorage_encoder_frames",
         "moorage_decoder_passes",
         "moorage_decoder_positions",
+        "moorage_rows",
         "moorage_cache_bytes",
         "moorage_http_requests",
         "moorage_resource",
@@ -119,7 +122,10 @@ def test_every_metric_is_on_the_dashboard(shown: Labels) -> None:
     families = {re.sub(r"_(bucket|sum|count)$", "", name) for name in shown if name.startswith("moorage_")}
     asked_families = {re.sub(r"_(bucket|sum|count)$", "", name) for name in asked}
     assert {name for name in families if not name.endswith("_created")} - asked_families == {
-        "moorage_decoder_positions_total"
+        "moorage_decoder_positions_total",
+        "moorage_requests_total",
+        "moorage_samples_total",
+        "moorage_rows_total",
     }
 
 

@@ -3,12 +3,17 @@
 import asyncio
 import re
 import sys
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from shutil import which
 
 import pytest
+import torch
 
+from asr_model.declared import DECLARED
+from asr_model.registry import build_model
+from asr_model.tensor_spec import TensorSpec
 from server.wire.kserve.datatypes import DTYPES, MAX_JSON_VALUES, MAX_TEXTS
 from server.wire.kserve.errors import STATUSES
 from server.wire.kserve.fields import MAX_JSON_BYTES
@@ -52,6 +57,21 @@ async def test_the_program_with_tritons_client_adds_up(tmp_path: Path) -> None:
     async with serving_models() as service:
         said = await output_of(sys.executable, str(program), f"127.0.0.1:{service.gateway.port}")
     assert said.split() == ["11", "18", "23", "26"]
+
+
+def test_every_model_is_there_with_its_tensors() -> None:
+    rows = re.findall(r"^\| `([\w-]+)` \| (sequence|dynamic) \| ([^|]+) \| ([^|]+) \|", PAGE, re.MULTILINE)
+    table = {name: (batcher, inputs, outputs) for name, batcher, inputs, outputs in rows}
+    told = {}
+    for name, declared in DECLARED.items():
+        if not declared.listens:
+            spec = build_model(name, {}, torch.device("cpu")).spec
+            told[name] = (declared.scheduler, _tensors(spec.inputs), _tensors(spec.outputs))
+    assert table == told
+
+
+def _tensors(specs: Mapping[str, TensorSpec]) -> str:
+    return ", ".join(f"`{name}` {spec.datatype}" for name, spec in specs.items())
 
 
 async def test_every_address_is_there() -> None:

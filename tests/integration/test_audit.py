@@ -14,7 +14,7 @@ from server.audit.auditor import AuditSettings
 from server.engine.engine_config import EngineConfig
 from server.workers.capacity import speech
 from server.workers.orders import LoadLimits, ModelSource
-from tests.support.engines import live_only
+from tests.support.engines import live_only, until
 from tests.support.service import Heard, client, serving
 
 SECONDS = 1.6
@@ -68,6 +68,18 @@ async def test_where_all_is_well_nothing_is_heard_of_it(caplog: pytest.LogCaptur
         assert await audited(service) == {"same": 3, "tie": 0, "mismatch": 0, "dropped": 0, "failed": 0}
         assert (await get(service, "/readyz?strict")).status_code == 200
     assert [each.getMessage() for each in caplog.records if each.levelno >= logging.ERROR] == []
+
+
+async def test_two_clients_get_two_slots_while_one_is_an_audits() -> None:
+    async with serving(replace(HONEST, live=replace(HONEST.live, slots=1))) as service:
+        for number in range(3):
+            await stream(service, number)
+            await until(lambda: service.engine.stats().audit.running == 1)
+            async with client(service) as one, client(service) as other:
+                assert [(await each.end()).code for each in (one, other)] == [1000, 1000]
+        page = (await get(service, "/metrics")).text
+    assert 'moorage_audits_total{outcome="failed"} 0.0' in page
+    assert "moorage_refusals_total{" not in page
 
 
 async def test_a_misrouted_chunk_is_found(caplog: pytest.LogCaptureFixture) -> None:

@@ -4,7 +4,7 @@ import asyncio
 import json
 import random
 import struct
-from typing import Literal
+from typing import Any, Literal
 
 import httpx
 import numpy as np
@@ -15,7 +15,7 @@ from server.configuration.model_sections import TensorModelConfig
 from tests.integration.test_access import KEY, keyed
 from tests.server.wire.kserve.test_infer import mutated
 from tests.support.engines import until
-from tests.support.models import ACCUMULATORS, http, output, serving_models, turn
+from tests.support.models import ACCUMULATORS, MODELS, http, output, serving_models, turn
 
 SEQUENCE = "/v2/models/simple_sequence/infer"
 DYNA = "/v2/models/simple_dyna_sequence/infer"
@@ -79,6 +79,31 @@ class TestSequences:
                 400,
                 "bad_tensor",
             )
+
+    async def test_what_would_not_be_honoured_is_refused(self) -> None:
+        """And nothing is begun by it; 0, and the level that there is, mean nothing."""
+
+        def asking(value: int, **asked: int) -> dict[str, Any]:
+            request = turn(value, 9, start=True)
+            request["parameters"] |= asked
+            return request
+
+        mean = {"inputs": [{"name": "INPUT", "shape": [1, 1], "datatype": "FP32", "data": [1]}]}
+        levels = MODELS[2].model_copy(update={"name": "levels", "priority_levels": 3})
+        async with serving_models((*MODELS, levels)) as service, http(service) as client:
+            for path, request, message in (
+                (SEQUENCE, asking(1, timeout=5), "timeout is 5; allowed: 0, or none at all: models.simple_sequence"),
+                (SEQUENCE, asking(1, priority=2), "priority is 2; allowed: 0 or 1: simple_sequence has one level"),
+                ("/v2/models/mean/infer", mean | {"parameters": {"priority": 2}}, "priority is 2; allowed: 0 or 1"),
+                ("/v2/models/levels/infer", mean | {"parameters": {"priority": 4}}, "priority is 4; allowed: 0 to 3"),
+            ):
+                answer = await client.post(path, json=request)
+                assert (answer.status_code, answer.json()["code"]) == (400, "bad_request"), answer.text
+                assert message in answer.json()["error"]
+            assert await refused(client, SEQUENCE, turn(1, 9)) == (400, "missing_start")
+            assert output(await client.post(SEQUENCE, json=asking(4, timeout=0, priority=1))) == [4]
+            asked = mean | {"parameters": {"priority": 3, "timeout": 5_000_000}}
+            assert output(await client.post("/v2/models/levels/infer", json=asked), "MEAN") == [1.0]
 
     async def test_a_full_model_says_so(self) -> None:
         async with serving_models(ACCUMULATORS) as service, http(service) as client:
@@ -255,6 +280,27 @@ class TestRepository:
             assert (await refused(client, SEQUENCE, turn(1, 3, start=True)))[1] == "capacity_exceeded"
             assert await send(client, 1, 1, end=True) == 6
             assert await send(client, 1, 2, end=True) == 8
+
+    async def test_live_sequences_come_to_their_ends_while_their_model_is_unloaded(self) -> None:
+        change = "/v2/repository/models/simple_sequence"
+        async with serving_models(sections=CONTROL) as service, http(service) as client:
+            for name in (1, 2):
+                assert await send(client, 5, name, start=True) == 5
+            unloading = asyncio.create_task(client.post(f"{change}/unload"))
+            await until(lambda: not service.engine.repository.get("simple_sequence").scheduler)
+            answer = await client.post(SEQUENCE, json=turn(1, 3, start=True))
+            assert (answer.status_code, answer.json()["error"]) == (404, "simple_sequence is unloaded")
+            assert (await refused(client, SEQUENCE, turn(1, 4))) == (404, "unknown_model")
+            assert await send(client, 2, 1) == 7
+            assert await send(client, 1, 1, end=True) == 8
+            assert (await client.get("/v2/models/simple_sequence")).status_code == 404, "it takes nothing new"
+            assert not unloading.done()
+            assert (await client.post(f"{change}/load", timeout=10)).status_code == 200
+            assert not unloading.done(), "a new copy comes up beside the one that is ending"
+            assert await send(client, 9, 3, start=True) == 9
+            assert await send(client, 3, 2, end=True) == 8
+            assert (await asyncio.wait_for(unloading, 10)).status_code == 200
+            assert await send(client, 1, 3, end=True) == 10
 
     @pytest.mark.parametrize(
         ("path", "body", "status"),

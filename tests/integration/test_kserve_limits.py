@@ -5,7 +5,8 @@ import gzip
 import json
 import ssl
 import time
-from collections.abc import AsyncIterator
+import zlib
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,14 @@ class TestBodies:
             assert output(await client.post(SEQUENCE, content=gzip.compress(BODY), headers=packed)) == [1]
             said = await client.post(SEQUENCE, content=BODY, headers=packed)
             assert said.status_code == 400
+
+    @pytest.mark.parametrize(("encoding", "pack"), [("gzip", gzip.compress), ("deflate", zlib.compress)])
+    async def test_compressed_ones_that_break_off(self, encoding: str, pack: Callable[[bytes], bytes]) -> None:
+        """Told at once, even where all of the JSON is there and only the end of its packing is not."""
+        async with serving_models() as service, http(service) as client, asyncio.timeout(20.0):
+            said = await client.post(SEQUENCE, content=pack(BODY)[:-3], headers={"Content-Encoding": encoding})
+        assert (said.status_code, said.json()["code"]) == (400, "bad_request")
+        assert "breaks off" in said.json()["error"]
 
     async def test_slow_ones(self) -> None:
         limits = {"http": HttpConfig(body_timeout_s=0.3)}

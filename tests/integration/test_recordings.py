@@ -9,8 +9,9 @@ import hashlib
 import io
 import json
 import random
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+import zlib
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -28,7 +29,7 @@ from tests.integration.test_access import KEY, OTHER, keyed
 from tests.support.accumulator_model import POISON, SLOW, exact_audio, summary
 from tests.support.engines import CONFIG, FINAL, until
 from tests.support.models import http
-from tests.support.raw_socket import answer, raw_socket, request
+from tests.support.raw_socket import answer, raw_socket, request, upgrade
 from tests.support.service import client, serving
 from tests.support.wire import linear16
 
@@ -319,6 +320,13 @@ class TestRefusals:
         ):
             said = await web.request(method, path)
             assert (said.status_code, said.headers["Allow"]) == (405, allowed), (method, path)
+            code = said.json()["error"]["code"] if path == FORM else said.json()["err_code"]
+            assert code == "method_not_allowed"
+
+    async def test_of_a_query_where_options_are_fields(self, web: httpx.AsyncClient) -> None:
+        said = await web.post(f"{FORM}?language=de&x=1", content=GOOD, headers=MULTIPART)
+        assert (said.status_code, said.json()["error"]["param"]) == (400, "language"), said.text
+        assert "fields of the form" in said.json()["error"]["message"]
 
     async def test_where_recordings_are_not_read(self) -> None:
         for final in (FinalConfig(model="none"), FinalConfig(recordings_max_queued=0)):
@@ -344,6 +352,42 @@ class TestRefusals:
         assert (said.status_code, said.json()["err_code"]) == (500, "step_failed")
         assert (form.status_code, form.json()["error"]["type"]) == (500, "server_error")
         assert "poison" not in said.text + form.text
+
+
+class TestConnections:
+    async def test_each_recording_is_the_last_on_its_own(self, service: Service, web: httpx.AsyncClient) -> None:
+        """So that a client with a pool of connections opens another for its websocket."""
+        for said in (
+            await web.post(RAW, content=linear16(AUDIO)),
+            await web.post(f"{RAW}&unknown=1", content=linear16(AUDIO)),
+            await transcribed(web, wav(AUDIO)),
+            await transcribed(web, wav(AUDIO), stream="true"),
+            await transcribed(web, wav(AUDIO), language="de"),
+        ):
+            assert said.headers["Connection"] == "close", said.text
+        body = linear16(AUDIO)
+        async with raw_socket(service.gateway.port) as each:
+            await each.send(request(RAW, "Host: x", f"Content-Length: {len(body)}", method="POST") + body)
+            assert summary(AUDIO).encode() in await each.to_close()
+
+    async def test_an_upgrade_on_a_connection_that_is_kept(self) -> None:
+        async with reading(drain_timeout_s=20.0) as (service, _), AsyncExitStack() as stack:
+            said = []
+            for is_draining in (False, True):
+                each = await stack.enter_async_context(raw_socket(service.gateway.port))
+                await each.send(request("/v2/health/live"))
+                await each.head()
+                if is_draining:
+                    await service.drain()
+                await each.send(upgrade("sample_rate=16000"))
+                said.append(await each.to_close())
+        assert said[0].partition(b"{")[2], "the rest of the first answer comes before"
+        assert b"HTTP/1.1 426" in said[0]
+        assert b"Connection: close" in said[0]
+        assert b"first request of a connection" in said[0]
+        assert b"HTTP/1.1 503" in said[1]
+        assert b"shutting_down" in said[1]
+        assert b"Retry-After" in said[1]
 
 
 class TestBounds:
@@ -372,6 +416,22 @@ class TestBounds:
         said = await web.post(RAW, content=gzip.compress(linear16(AUDIO)), headers=headers)
         assert transcripts(said.json()) == [summary(AUDIO)]
         assert (await web.post(RAW, content=linear16(AUDIO), headers=headers)).status_code == 400
+
+    @pytest.mark.parametrize(("encoding", "pack"), [("gzip", gzip.compress), ("deflate", zlib.compress)])
+    async def test_packed_audio_that_breaks_off(
+        self, web: httpx.AsyncClient, encoding: str, pack: Callable[[bytes], bytes]
+    ) -> None:
+        """At once: nobody waits for what the client has not announced."""
+        packed = pack(linear16(loud(2.0)))
+        async with asyncio.timeout(10.0):
+            said = await web.post(RAW, content=packed[: len(packed) // 2], headers={"Content-Encoding": encoding})
+        assert (said.status_code, said.json()["err_code"]) == (400, "bad_request")
+        assert "breaks off" in said.json()["err_msg"]
+
+    async def test_a_packed_form(self, web: httpx.AsyncClient) -> None:
+        said = await web.post(FORM, content=gzip.compress(GOOD), headers=MULTIPART | {"Content-Encoding": "gzip"})
+        assert (said.status_code, said.json()["error"]["code"]) == (400, "bad_request")
+        assert "Content-Encoding is" in said.json()["error"]["message"]
 
     async def test_seconds(self) -> None:
         async with reading(max_sequence_s=1.0) as (_, web):

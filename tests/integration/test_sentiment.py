@@ -7,6 +7,7 @@ from asr_model.transcript import Sentiment
 from tests.server.engine.test_sentiments import FIRST, SECOND, feeling
 from tests.support.accumulator_model import summary
 from tests.support.feeling_model import score_of
+from tests.support.models import http
 from tests.support.service import Sent, client, exchange, serving
 from tests.support.wire import linear16
 
@@ -37,3 +38,23 @@ async def test_a_service_that_does_not_tell_it_says_so_before_the_upgrade() -> N
         assert service.gateway.stats().refusals == {"bad_parameter": 1}
         heard = await exchange(service, [linear16(FIRST), END], "sentiment=false")
     assert heard.texts == [summary(FIRST)]
+
+
+async def test_a_service_whose_model_is_unloaded_refuses_it_as_well() -> None:
+    """And tells it again once the model is back."""
+    recording = "/v1/listen?encoding=linear16&sample_rate=16000&utterances=true&sentiment=true"
+    async with serving(feeling()) as service, http(service) as web:
+        await service.engine.repository.unload("mood")
+        with pytest.raises(InvalidStatus) as caught:
+            async with client(service, "sentiment=true"):
+                pass
+        refused = await web.post(recording, content=linear16(FIRST))
+        await service.engine.repository.load("mood")
+        told = await web.post(recording, content=linear16(FIRST))
+    assert caught.value.response.status_code == 400
+    assert "sentiment is 'true'; allowed: false" in caught.value.response.headers["dg-error"]
+    assert (refused.status_code, refused.json()["parameter"]) == (400, "sentiment"), refused.text
+    (utterance,) = told.json()["results"]["utterances"]
+    expected = Sentiment.of(score_of(summary(FIRST)))
+    assert (utterance["sentiment"], utterance["sentiment_score"]) == (expected.label, expected.score)
+    assert told.json()["results"]["sentiments"]["average"]["sentiment"] == expected.label

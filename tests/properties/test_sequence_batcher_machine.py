@@ -227,8 +227,15 @@ class TalkingMachine(SequenceBatcherMachine):
         audio = {"lookahead_samples": lookahead, "max_ticks": max_ticks, "flush_deadline_ns": flush_deadline_ns}
         self.make(instances, steps, places, shape, audio)
 
-    @rule(name=NAMES, n_samples=SIZES, mark=MARKS, level=LEVELS, solo=st.sampled_from((False, False, False, True)))
-    def start(self, name: str, n_samples: int, mark: str, level: int, solo: bool) -> None:
+    @rule(
+        name=NAMES,
+        n_samples=SIZES,
+        mark=MARKS,
+        level=LEVELS,
+        solo=st.sampled_from((False, False, False, True)),
+        gives_way=st.sampled_from((False, False, True)),
+    )
+    def start(self, name: str, n_samples: int, mark: str, level: int, solo: bool, gives_way: bool) -> None:
         self.bench.offer(
             name,
             n_samples,
@@ -237,7 +244,18 @@ class TalkingMachine(SequenceBatcherMachine):
             end="end" in mark,
             priority=level,
             solo=solo,
+            gives_way=gives_way,
         )
+
+    @rule(n_samples=SIZES, level=LEVELS)
+    def all_come_and_one_gives_way(self, n_samples: int, level: int) -> None:
+        """Whoever gives way does so with its row in flight, as soon as no slot is free."""
+        leaving = [run.name for run in self.bench.live.values() if run.gives_way and run.in_flight]
+        for name in ALL_NAMES:
+            if leaving and not any(self.bench.free_by_instance()):
+                self.bench.cancel(leaving.pop())
+            if name not in self.bench.live:
+                self.bench.offer(name, n_samples, start=True, priority=level)
 
     @rule(name=NAMES, n_samples=SIZES, mark=MARKS)
     def offer(self, name: str, n_samples: int, mark: str) -> None:

@@ -226,12 +226,90 @@ def test_further_models_arrive() -> None:
             {"models": [{"name": "a", "model": "mean", "scheduler": "sequence"}]},
             "models.a.scheduler: mean needs the dy",
         ),
+        (
+            {"live": {"optimize": "compile"}},
+            "live.optimize: given 'compile', allowed: none, bf16, int8 (moonshine-live)",
+        ),
+        ({"live": {"model": "light-lstm", "optimize": "int8"}}, "live.optimize: given 'int8', allowed: none (light-ls"),
+        (
+            {"live": {"optimize": "int8", "instances": [{"device": "cpu"}, {"device": "cuda:1"}]}},
+            "live.optimize: given 'int8', allowed: none, bf16 (moonshine-live on CUDA)",
+        ),
+        ({"final": {"optimize": "cuda-graph"}}, "final.optimize: given 'cuda-graph', allowed: none, bf16, int8 (moo"),
+        (
+            {"models": [{"name": "a", "model": "mean", "optimize": "int8"}]},
+            "models.a.optimize: given 'int8', allowed: none (mean)",
+        ),
+        (
+            {"live": {"optimize": "int8", "options": {"optimize": "bf16"}}},
+            "live: optimize is int8, but options.optimize is bf16; allowed: one of them, or both the same",
+        ),
+        (
+            {"final": {"optimize": "int8", "options": {"dtype": "bf16"}}},
+            "final.options: dtype = 'bf16' and optimize = 'int8' exclude each other",
+        ),
     ],
 )
 def test_what_no_model_or_batcher_would_take(tree: Tree, said: str) -> None:
     with pytest.raises(ConfigError) as caught:
         check_models(load_config(environment={}, overrides=tree))
     assert str(caught.value).startswith(said)
+
+
+SEQUENCE_FIELDS: Tree = {
+    "strategy": "oldest",
+    "slots": 8,
+    "min_slot_utilisation": 0.0,
+    "idle_timeout_s": 5.0,
+    "max_queued_turns": 3,
+    "backlog": 2,
+    "backlog_wait_s": 1.0,
+}
+DYNAMIC_FIELDS: Tree = {
+    "max_queued": 5,
+    "priority_levels": 2,
+    "default_priority_level": 2,
+    "timeout_ms": 4.0,
+    "timeout_action": "delay",
+    "preserve_ordering": False,
+}
+
+
+@pytest.mark.parametrize(
+    ("model", "other", "fields"),
+    [
+        ("mean", "sequence", SEQUENCE_FIELDS),
+        ("accumulator", "dynamic", DYNAMIC_FIELDS),
+    ],
+)
+def test_settings_of_the_other_batcher_are_refused_by_name(model: str, other: str, fields: Tree) -> None:
+    tree: Tree = {"models": [{"name": "a", "model": model, **fields}]}
+    with pytest.raises(ConfigError) as caught:
+        check_models(load_config(environment={}, overrides=tree))
+    lines = str(caught.value).splitlines()
+    own = "dynamic" if other == "sequence" else "sequence"
+    assert lines == [f"models.a.{name}: is for the {other} batcher, {model} has the {own} one" for name in fields]
+
+
+@pytest.mark.parametrize(("model", "fields"), [("mean", DYNAMIC_FIELDS), ("accumulator", SEQUENCE_FIELDS)])
+def test_those_of_its_own_are_taken(model: str, fields: Tree) -> None:
+    shared: Tree = {"max_batch": 4, "max_delay_ms": 1.0, "deadline_ms": 5.0, "preferred_sizes": [2]}
+    tree: Tree = {"models": [{"name": "a", "model": model, **fields, **shared}]}
+    check_models(load_config(environment={}, overrides=tree))
+
+
+def test_the_switch_for_the_wrong_batcher_needs_no_other_setting_changed() -> None:
+    model: Tree = {"name": "a", "model": "accumulator", "slots": 2, "scheduler": "dynamic"}
+    with pytest.raises(ConfigError, match=r"models\.a\.scheduler: accumulator needs the sequence batcher"):
+        check_models(load_config(environment={}, overrides={"models": [model]}))
+    check_models(load_config(environment={}, overrides={"models": [model | {"allow_wrong_scheduler": True}]}))
+
+
+def test_a_contradiction_that_is_none() -> None:
+    same: Tree = {"optimize": "int8", "options": {"optimize": "int8"}}
+    check_models(load_config(environment={}, overrides={"live": same}))
+    silent: Tree = {"optimize": "none", "options": {"optimize": "bf16"}}
+    check_models(load_config(environment={}, overrides={"live": silent}))
 
 
 def test_every_fault_has_a_line() -> None:
@@ -263,11 +341,13 @@ def test_a_section_with_some_fields_changed() -> None:
     assert isinstance(added, TensorSettings)
     assert (added.name, added.slots, len(added.places)) == ("sum", 2, 2)
     assert change("final", {"target_size": 3}).source.name == "moonshine-base"
+    assert change("live", {}).instances == 2  # whatever the file does not say stays a default
     for name, overrides, said in (
         ("sum", {"slot": 1}, "models.0.slot: unknown (did you mean slots?)"),
         ("sum", {"slots": 0}, "models.0.slots: given 0, allowed: an integer from 1"),
         ("sum", {"name": "other"}, "sum.name: a model keeps its name"),
         ("sum", {"model": "moonshine-base"}, "models.sum.model: given 'moonshine-base', allowed: "),
+        ("sum", {"timeout_ms": 1.0}, "models.sum.timeout_ms: is for the dynamic batcher, accumulator has"),
         ("live", {"model": "light-lstm"}, "live.model: which one it is was told to clients"),
         ("final", {"model": "none"}, "final.model: which one it is was told to clients"),
         ("live", {"resources": {"gpu": 2}}, "live.resources.gpu: 2, but [resources] has 1"),

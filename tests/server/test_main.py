@@ -25,7 +25,10 @@ def test_it_runs() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("name", ["soundfile", "soxr", "jiwer", "websockets"])
+@pytest.mark.parametrize(
+    "name",
+    ["soundfile", *(pytest.param(name, marks=pytest.mark.slow) for name in ("soxr", "jiwer", "websockets"))],
+)
 def test_the_doctor_comes_where_a_package_is_missing(name: str) -> None:
     done = run(["doctor"], [name])
     assert (done.returncode, done.stderr) == (1, ""), done.stdout

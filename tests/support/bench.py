@@ -28,13 +28,14 @@ class Bench(BenchSteps):
         finalize: bool = False,
         end: bool = False,
         solo: bool = False,
+        gives_way: bool = False,
         priority: int = 0,
     ) -> str:
         """Offer the sequence's next samples; "ok", or the code of the refusal, which must be the one due."""
         due = self._refusal_due(name, start=start)
         if not due or due == {"capacity_exceeded"}:
             due = due | self._too_much(name, n_samples, start=start, finalize=finalize)
-        run = self._new_run(name, priority, solo=solo) if start else self.live.get(name)
+        run = self._new_run(name, priority, solo=solo, gives_way=gives_way) if start else self.live.get(name)
         position = 0 if run is None else len(run.sent)
         values = speech(1 if run is None else run.voice, position, n_samples)
         chunk = Chunk(
@@ -44,6 +45,7 @@ class Bench(BenchSteps):
             finalize=finalize,
             end=end,
             solo=solo,
+            gives_way=gives_way,
             priority=priority,
         )
         code = self._try_offer(chunk, due)
@@ -151,9 +153,10 @@ class Bench(BenchSteps):
 
     # Offers
 
-    def _new_run(self, name: str, priority: int, *, solo: bool = False) -> Run:
+    def _new_run(self, name: str, priority: int, *, solo: bool = False, gives_way: bool = False) -> Run:
         n_levels = self.config.backlog_levels
-        return Run(name=name, voice=self.n_runs + 1, solo=solo, level=min(priority or n_levels, n_levels) - 1)
+        level = min(priority or n_levels, n_levels) - 1
+        return Run(name=name, voice=self.n_runs + 1, solo=solo, gives_way=gives_way, level=level)
 
     def _try_offer(self, item: Chunk | Turn, due: set[str]) -> str:
         code = "ok"
@@ -169,7 +172,8 @@ class Bench(BenchSteps):
         if start and run is not None:
             return set() if restarts else {"duplicate_sequence"}
         if start:
-            is_full = not any(self.free_by_instance()) and len(self.waiting()) >= self.config.backlog
+            n_places = self.config.backlog + self.n_giving_way()
+            is_full = not any(self.free_by_instance()) and len(self.waiting()) >= n_places
             return {"capacity_exceeded"} if is_full else set()
         if run is None:
             unknown = "missing_start" if self.config.takes_turns else "unknown_sequence"
@@ -204,5 +208,5 @@ class Bench(BenchSteps):
             assert not took
             self._queue(run)
             told = self.batcher.place_in_line(SequenceId(run.name))
-            assert told is not None
-            run.told = told.position
+            assert told is not None or self.n_giving_way()
+            run.told = 0 if told is None else told.position

@@ -51,6 +51,7 @@ class Run:
     name: str
     voice: int
     solo: bool = False
+    gives_way: bool = False
     level: int = 0
     sent: list[float] = field(default_factory=list)
     marks: list[tuple[int, PortionKind]] = field(default_factory=list)
@@ -65,7 +66,7 @@ class Run:
     """None: it waits for a slot."""
     queued_at_ns: int = 0
     told: int = 0
-    """Its place in the backlog, as it was last told."""
+    """Its place in the backlog, as it was last told; 0: it was not, for it waits for a row of one that gives way."""
     terminal: SequenceEffect | None = None
     turn: int = 0
     """Order in which sequences became able to run."""

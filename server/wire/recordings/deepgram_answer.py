@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Final
 
 from asr_model.transcript import Sentiment, Word
@@ -35,16 +36,19 @@ def answer(recording: Recording, options: RecordingOptions, sentiments: Sequence
     Args:
         recording: What was read.
         options: What the client asked for.
-        sentiments: Of each of ``stretches``, with ``options.sentiment``; None: not to be had.
+        sentiments: Of each of ``stretches``, or () where nobody asks; None: not to be had. Where none is, the answer
+            has no ``sentiments``.
     """
     written = [options.text.written(words) for words in recording.channels]
     results: Json = {"channels": [_channel(words, options) for words in written]}
     if options.utterances:
         results["utterances"] = [
-            _utterance(words, channel, index, recording.request_id, options)
-            for index, (channel, words) in enumerate(stretches(recording, options))
+            _utterance(words, channel, f"{recording.request_id}-{index}", options, sentiment)
+            for index, ((channel, words), sentiment) in enumerate(
+                zip_longest(stretches(recording, options), sentiments)
+            )
         ]
-    if options.sentiment:
+    if any(sentiment is not None for sentiment in sentiments):
         results["sentiments"] = _sentiments(recording, options, sentiments)
     return {"metadata": _metadata(recording, options), "results": results}
 
@@ -113,7 +117,10 @@ def _paragraphs(words: Words, options: RecordingOptions) -> Json:
     }
 
 
-def _utterance(words: Words, channel: int, index: int, request_id: str, options: RecordingOptions) -> Json:
+def _utterance(
+    words: Words, channel: int, utterance_id: str, options: RecordingOptions, sentiment: Sentiment | None
+) -> Json:
+    told = {} if sentiment is None else _sentiment(sentiment)
     return {
         "start": _seconds(words[0].source.start_s),
         "end": _seconds(words[-1].source.end_s),
@@ -121,14 +128,17 @@ def _utterance(words: Words, channel: int, index: int, request_id: str, options:
         "channel": channel,
         "transcript": options.text.transcript(tuple(words)),
         "words": [word_message(word, options.text) for word in words],
-        "id": f"{request_id}-{index}",
+        "id": utterance_id,
+        **told,
     }
 
 
 def _sentiments(recording: Recording, options: RecordingOptions, sentiments: Sequence[Sentiment | None]) -> Json:
-    """Of each utterance, and their mean weighted by words; words are counted over all utterances in their order."""
+    """Of each utterance that has one, of which there must be one, and their mean weighted by words; words are counted
+    over all utterances in their order.
+    """
     segments: list[Json] = []
-    first, weighted = 0, 0.0
+    first, n_told, weighted = 0, 0, 0.0
     for (_, words), sentiment in zip(stretches(recording, options), sentiments, strict=True):
         if sentiment is not None:
             segments.append(
@@ -136,18 +146,17 @@ def _sentiments(recording: Recording, options: RecordingOptions, sentiments: Seq
                     "text": options.text.transcript(tuple(words)),
                     "start_word": first,
                     "end_word": first + len(words) - 1,
-                    "sentiment": sentiment.label,
-                    "sentiment_score": round(sentiment.score, SCORE_DECIMALS),
+                    **_sentiment(sentiment),
                 }
             )
             weighted += sentiment.score * len(words)
+            n_told += len(words)
         first += len(words)
-    score = weighted / first if first else 0.0
-    average = Sentiment.of(score)
-    return {
-        "segments": segments,
-        "average": {"sentiment": average.label, "sentiment_score": round(score, SCORE_DECIMALS)},
-    }
+    return {"segments": segments, "average": _sentiment(Sentiment.of(weighted / n_told))}
+
+
+def _sentiment(sentiment: Sentiment) -> Json:
+    return {"sentiment": sentiment.label, "sentiment_score": round(sentiment.score, SCORE_DECIMALS)}
 
 
 def _seconds(value: float) -> float:

@@ -47,7 +47,7 @@ def test_it_is_in_the_registry() -> None:
 def test_it_has_no_options_to_speak_of() -> None:
     with pytest.raises(ValueError, match="no option depth, width"):
         build({"width": 1, "depth": 2}, CPU)
-    with pytest.raises(ValueError, match="optimize = 'bf16': light-lstm takes none"):
+    with pytest.raises(ValueError, match="light-lstm takes optimize none, not 'bf16'"):
         build({"optimize": "bf16"}, CPU)
 
 

@@ -17,7 +17,7 @@ from clients.demo.page import page
 from clients.demo.report import print_case, print_fix, print_table, print_verdict
 from clients.demo.settings import demo_config
 from server.errors import BadParameter
-from tests.clients.demo.made import RIGHT, WRONG, outcome, played
+from tests.clients.demo.made import RIGHT, WRONG, outcome, played, utterance
 
 CONFIGS = (demo_config(SchedulerName.DYNAMIC), demo_config(SchedulerName.SEQUENCE))
 
@@ -36,9 +36,28 @@ class TestTerminal:
         screen = console()
         print_table(screen, outcome())
         text = told(screen)
-        assert re.search(r"1–4\s.*1 │ dynamic\s+│\s+0\.0 %  \( 0 %\) │\s+0\.0 %", text)
-        assert re.search(r"31\+\s.*10 │ dynamic\s+│\s+0\.0 %  \( 0 %\) │\s+50\.0 %  \(60 %\)", text)
-        assert re.search(r"│ sequence\s+│\s+0\.0 %  \( 0 %\) │\s+0\.0 %  \( 0 %\)", text)
+        assert re.search(r"1–4\s.*1 │ dynamic\s+│\s+0\.0 \(0\) │\s+0\.0 \(0\)", text)
+        assert re.search(r"31\+\s.*10 │ dynamic\s+│\s+0\.0 \(0\) │\s+50\.0 \(60\)", text)
+        assert re.search(r"│ sequence\s+│\s+0\.0 \(0\) │\s+0\.0 \(0\)", text)
+
+    def test_no_cell_wraps_on_a_terminal_of_80_columns(self) -> None:
+        """Four loads, more errors than words, nearly every tick wrong."""
+        long = utterance(text=" ".join(["one"] * 135))
+        worst = played("two " * 182, "01" * 20, of=long)
+        right = played(long.text, of=long)
+        runs = {
+            (scheduler, clients): [worst if scheduler is SchedulerName.DYNAMIC and clients > 1 else right]
+            for scheduler in SchedulerName
+            for clients in (1, 2, 4, 8)
+        }
+        screen = Console(file=io.StringIO(), width=80, highlight=False)
+        print_table(screen, Outcome(played=runs))
+        lines = told(screen).splitlines()
+        (row,) = (line for line in lines if "dynamic" in line)
+        assert row.count("134.8 (98)") == 3
+        (row,) = (line for line in lines if "sequence" in line)
+        assert row.count("0.0 (0)") == 4
+        assert any("1 client " in line and "8 clients" in line for line in lines)
 
     def test_wrong_case(self) -> None:
         screen = console()

@@ -106,6 +106,7 @@ async def test_no_more_files_are_open_than_told(tmp_path: Path) -> None:
     assert not any("error" in record for record in records)
 
 
+@pytest.mark.slow
 async def test_a_long_file_is_decoded_no_faster_than_it_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,21 +13,22 @@ from tests.server.audit.rows import S, row, samples
 
 SETTINGS = AuditSettings(share=1.0, max_audio_s=1.0, alarm_s=10.0, rounding_margins={"float32": 0.01})
 ROOM = AuditLoad(free_slots=2, waiting=0)
+N_SLOTS = 4
 SECOND = 1_000_000_000
 
 
 def made(settings: AuditSettings = SETTINGS) -> Auditor:
     auditor = Auditor(settings)
-    auditor.begin("float32")
+    auditor.begin("float32", N_SLOTS)
     return auditor
 
 
-def heard(auditor: Auditor, said: str, sequence_id: SequenceId = S, margin: float = 1.0) -> None:
+def heard(auditor: Auditor, said: str, sequence_id: SequenceId = S, margin: float = 1.0, at_ns: int = 0) -> None:
     """A whole sequence of a hundred samples."""
     auditor.opened(sequence_id, SequenceOptions(endpoint_silence_ms=500))
     auditor.sent(sequence_id, samples(100))
     auditor.row(row(0, 100, said, is_end=True, sequence_id=sequence_id, margin=margin))
-    auditor.closed(sequence_id, is_whole=True)
+    auditor.closed(sequence_id, at_ns, is_whole=True)
 
 
 def replayed(auditor: Auditor, said: str, margin: float = 1.0) -> Replay:
@@ -48,7 +49,7 @@ class TestChoice:
     def test_none_with_a_share_of_nothing(self) -> None:
         auditor = made(replace(SETTINGS, share=0.0))
         heard(auditor, "one")
-        assert not auditor.has_waiting
+        assert not auditor.is_holding
         assert auditor.stats(0).recording == 0
 
     def test_those_recorded_at_once_are_bounded(self) -> None:
@@ -65,15 +66,15 @@ class TestRecording:
         auditor = made()
         auditor.opened(S)
         auditor.sent(S, samples(10))
-        auditor.closed(S, is_whole=is_whole)
-        assert auditor.has_waiting is is_whole
+        auditor.closed(S, 0, is_whole=is_whole)
+        assert auditor.is_holding is is_whole
         assert auditor.stats(0).recording == 0
 
     def test_nothing_that_held_no_audio(self) -> None:
         auditor = made()
         auditor.opened(S)
-        auditor.closed(S, is_whole=True)
-        assert not auditor.has_waiting
+        auditor.closed(S, 0, is_whole=True)
+        assert not auditor.is_holding
 
     def test_the_oldest_gives_way(self) -> None:
         auditor = made()
@@ -91,7 +92,7 @@ class TestRecording:
         auditor.sent(S, samples(10))
         auditor.finalized(S)
         auditor.sent(S, samples(5, 10))
-        auditor.closed(S, is_whole=True)
+        auditor.closed(S, 0, is_whole=True)
         replay = auditor.next_replay(ROOM)
         assert replay is not None
         assert [(each.samples.size, each.finalize) for each in replay.record.passages()] == [(10, True), (5, False)]
@@ -102,7 +103,7 @@ class TestRecording:
         auditor = made()
         auditor.opened(S)
         auditor.sent(S, samples(20_000))
-        auditor.closed(S, is_whole=True)
+        auditor.closed(S, 0, is_whole=True)
         replay = auditor.next_replay(ROOM)
         assert replay is not None
         assert replay.record.n_samples == 16_000
@@ -122,16 +123,54 @@ class TestRoom:
         auditor = made()
         heard(auditor, "one")
         assert (auditor.next_replay(load) is not None) is has_room
-        assert auditor.has_waiting is not has_room
+        assert auditor.is_holding is not has_room
+
+    @pytest.mark.parametrize("n_slots", [0, 1, 2])
+    def test_with_no_slot_to_spare_nothing_is_kept(self, n_slots: int) -> None:
+        auditor = Auditor(SETTINGS)
+        auditor.begin("float32", n_slots)
+        auditor.opened(S)
+        assert auditor.is_possible is (n_slots == 2)
+        assert auditor.stats(0).recording == int(n_slots == 2)
+        assert auditor.stats(0).outcomes == {}
+
+    def test_another_model_may_have_the_slots(self) -> None:
+        auditor = Auditor(SETTINGS)
+        auditor.begin("float32", 1)
+        auditor.begin("float32", 2)
+        heard(auditor, "one")
+        assert auditor.is_holding
+
+    def test_what_waits_for_too_long_is_dropped(self) -> None:
+        auditor = made()
+        for number in range(3):
+            heard(auditor, "one", SequenceId(f"s{number}"), at_ns=number * SECOND)
+        late_ns = module.MAX_KEPT_S * SECOND
+        auditor.drop_late(late_ns - 1)
+        assert (auditor.stats(0).waiting, auditor.stats(0).outcomes) == (3, {})
+        auditor.drop_late(late_ns + SECOND)
+        assert (auditor.stats(0).waiting, auditor.stats(0).outcomes) == (1, {"dropped": 2})
+        auditor.drop_late(late_ns + 2 * SECOND)
+        assert (auditor.stats(0).waiting, auditor.stats(0).outcomes) == (0, {"dropped": 3})
+
+    def test_one_that_made_room_is_kept_no_longer_for_it(self) -> None:
+        auditor = made()
+        heard(auditor, "one")
+        replay = auditor.next_replay(ROOM)
+        assert replay is not None
+        auditor.given_up(replay, made_room=True)
+        auditor.drop_late(module.MAX_KEPT_S * SECOND)
+        assert auditor.stats(0).outcomes == {"dropped": 1}
 
     def test_one_at_a_time(self) -> None:
         auditor = made()
         heard(auditor, "one")
         heard(auditor, "two", SequenceId("t"))
         replay = replayed(auditor, "one")
-        assert not auditor.has_waiting
+        assert (auditor.stats(0).running, auditor.stats(0).waiting) == (1, 1)
         assert auditor.next_replay(ROOM) is None
         auditor.finished(replay, 0)
+        assert auditor.stats(0).running == 0
         assert auditor.next_replay(ROOM) is not None
 
     def test_one_that_made_room_comes_again_first(self) -> None:
@@ -157,7 +196,7 @@ class TestRoom:
         assert replay is not None
         auditor.given_up(replay, made_room=False)
         assert auditor.stats(0).outcomes == {"failed": 1}
-        assert not auditor.has_waiting
+        assert not auditor.is_holding
 
 
 class TestVerdict:
@@ -179,7 +218,7 @@ class TestVerdict:
         auditor.sent(S, samples(20_000))
         for effect in (row(0, 8_000, "one"), row(8_000, 16_000), row(16_000, 20_000, "two three", is_end=True)):
             auditor.row(effect)
-        auditor.closed(S, is_whole=True)
+        auditor.closed(S, 0, is_whole=True)
         replay = auditor.next_replay(ROOM)
         assert replay is not None
         for effect in (row(0, 8_000, "one"), row(8_000, 16_000), row(16_000, 16_000, "tw", is_end=True)):
@@ -209,32 +248,32 @@ class TestAnotherModel:
         auditor = made()
         heard(auditor, "one")
         auditor.opened(SequenceId("t"))
-        auditor.begin("float32")
-        assert not auditor.has_waiting
+        auditor.begin("float32", N_SLOTS)
+        assert not auditor.is_holding
         auditor.sent(SequenceId("t"), samples(10))
-        auditor.closed(SequenceId("t"), is_whole=True)
-        assert not auditor.has_waiting
+        auditor.closed(SequenceId("t"), 0, is_whole=True)
+        assert not auditor.is_holding
         assert auditor.stats(0).outcomes == {"dropped": 2}
 
     def test_a_replay_that_is_out_comes_to_its_verdict(self) -> None:
         auditor = made()
         heard(auditor, "one")
         replay = replayed(auditor, "one")
-        auditor.begin("bfloat16")
+        auditor.begin("bfloat16", N_SLOTS)
         assert auditor.finished(replay, 0).outcome is Outcome.SAME
 
     def test_a_replay_that_makes_room_for_it_is_not_tried_again(self) -> None:
         auditor = made()
         heard(auditor, "one")
         replay = replayed(auditor, "one")
-        auditor.begin("float32")
+        auditor.begin("float32", N_SLOTS)
         auditor.given_up(replay, made_room=True)
-        assert not auditor.has_waiting
+        assert not auditor.is_holding
         assert auditor.stats(0).outcomes == {"dropped": 1}
 
     def test_the_margin_is_that_of_its_number_format(self) -> None:
         for precision, outcome in (("float32", Outcome.TIE), ("bfloat16", Outcome.MISMATCH)):
             auditor = Auditor(SETTINGS)
-            auditor.begin(precision)
+            auditor.begin(precision, N_SLOTS)
             heard(auditor, "one", margin=0.001)
             assert auditor.finished(replayed(auditor, "two", 0.001), 0).outcome is outcome

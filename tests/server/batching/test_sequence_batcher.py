@@ -1,6 +1,7 @@
 """The sequence batcher, verb by verb. Timelines are in ``tests.scenarios``, any order in ``tests.properties``."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -82,7 +83,7 @@ class TestOffer:
             (make_chunk("c", 5), UnknownSequence, "sequence c is not live: only START opens one"),
             (make_chunk("b", 5), SequenceAlreadyEnded, "sequence b takes nothing after its END"),
             (make_chunk("b", 5, start=True), DuplicateSequence, "sequence b is live"),
-            (make_chunk("c", 5, start=True), CapacityExceeded, "every slot is taken"),
+            (make_chunk("c", 5, start=True), CapacityExceeded, "every slot is taken$"),
             (make_chunk("a", 56), QueueFull, "56 samples do not fit: there is room for 55"),
         ]
         before = batcher.stats()
@@ -481,7 +482,7 @@ class TestTurns:
             (make_turn("c"), MissingStart, "sequence c is not live: its first turn must say START"),
             (make_turn("a", start=True), DuplicateSequence, "sequence a is live"),
             (make_turn("b"), SequenceAlreadyEnded, "sequence b takes nothing after its END"),
-            (make_turn("c", start=True), CapacityExceeded, "every slot is taken"),
+            (make_turn("c", start=True), CapacityExceeded, "every slot is taken$"),
             (replace(make_turn("a"), tensors=two_rows), BadTensor, "a turn of a sequence is one row, not 2"),
         ]
         before = batcher.stats()
@@ -649,3 +650,90 @@ def test_stats_of_the_backlog() -> None:
     stats = batcher.stats()
     assert (stats.backlog, stats.queued, stats.placed) == (1, 2, 1)
     assert (stats.expected_wait_ns, stats.backlog_oldest_ns) == (120, 40)
+
+
+# A tenant that gives way
+
+
+def giving_way(**overrides: Any) -> tuple[SequenceBatcher, BatchPlan]:
+    """The only slot has a tenant that gives way, and has just left it with its row in flight."""
+    batcher = make_sequence_batcher(**{"instances": 1, "slots": 1, **overrides})
+    batcher.offer(replace(make_chunk("audit", FIRST_TICK + TICK, start=True), gives_way=True), 0)
+    plan = planned(batcher)
+    assert [type(effect) for effect in batcher.cancel(SequenceId("audit"), 1)] == [SequenceEnded]
+    return batcher, plan
+
+
+def test_who_finds_it_leaving_has_its_slot_after_the_row() -> None:
+    batcher, plan = giving_way()
+    batcher.offer(make_chunk("a", FIRST_TICK, start=True), 2)
+    assert batcher.place_in_line(A) is None, "it stands in no line"
+    assert batcher.plan(2) is None
+    with pytest.raises(CapacityExceeded):
+        batcher.offer(make_chunk("b", start=True), 3)
+    assert batcher.commit(plan, answer(plan), 4) == [SequencePlaced(sequence_id=A, instance=FIRST, waited_ns=2)]
+    (row,) = planned(batcher, 4).rows
+    assert (row.sequence_id, row.start, row.first_sample) == (A, True, 0)
+    with pytest.raises(CapacityExceeded):
+        batcher.offer(make_chunk("b", start=True), 5)
+
+
+def test_it_goes_before_whoever_comes_later_of_whatever_level() -> None:
+    batcher, plan = giving_way(backlog=1, backlog_levels=3)
+    batcher.offer(replace(make_chunk("a", start=True), priority=3), 2)
+    batcher.offer(replace(make_chunk("b", start=True), priority=1), 3)
+    assert batcher.place_in_line(A) is None
+    assert batcher.place_in_line(B) == SequenceQueued(sequence_id=B, position=2, expected_wait_ns=None)
+    with pytest.raises(CapacityExceeded):
+        batcher.offer(replace(make_chunk("c", start=True), priority=1), 3)
+    first, second = batcher.commit(plan, answer(plan), 4)
+    assert first == SequencePlaced(sequence_id=A, instance=FIRST, waited_ns=2)
+    assert isinstance(second, SequenceQueued)
+    assert (second.sequence_id, second.position) == (B, 1)
+
+
+def test_a_slot_that_is_in_doubt_after_that_row_is_scrubbed_first() -> None:
+    batcher, plan = giving_way()
+    batcher.offer(make_chunk("a", FIRST_TICK, start=True), 2)
+    assert batcher.commit(plan, answer(plan, error="broken"), 4) == []
+    scrub = planned(batcher, 4)
+    assert (names(scrub), scrub.scrub) == ([], (SlotIndex(0),))
+    assert batcher.commit(scrub, answer(scrub), 5) == [SequencePlaced(sequence_id=A, instance=FIRST, waited_ns=3)]
+
+
+def test_an_instance_that_is_lost_in_that_row_comes_back_first() -> None:
+    batcher, plan = giving_way()
+    batcher.offer(make_chunk("a", FIRST_TICK, start=True), 2)
+    failure = BatchFailure(plan_id=plan.plan_id, error="died", instance_lost=True)
+    assert batcher.commit(plan, failure, 3) == []
+    with pytest.raises(CapacityExceeded):
+        batcher.offer(make_chunk("b", start=True), 4)
+    batcher.instance_restored(FIRST, 5)
+    scrub = planned(batcher, 5)
+    assert batcher.commit(scrub, answer(scrub), 6) == [SequencePlaced(sequence_id=A, instance=FIRST, waited_ns=4)]
+
+
+def test_who_waits_for_its_slot_may_leave_too() -> None:
+    batcher, plan = giving_way()
+    batcher.offer(make_chunk("a", start=True), 2)
+    batcher.cancel(A, 3)
+    batcher.offer(make_chunk("b", start=True), 4)
+    assert batcher.commit(plan, answer(plan), 5) == [SequencePlaced(sequence_id=B, instance=FIRST, waited_ns=1)]
+    assert batcher.stats().stale_results == 1
+
+
+def test_with_no_row_in_flight_the_slot_is_free_at_once() -> None:
+    batcher = make_sequence_batcher(instances=1, slots=1)
+    batcher.offer(replace(make_chunk("audit", start=True), gives_way=True), 0)
+    batcher.cancel(SequenceId("audit"), 1)
+    batcher.offer(make_chunk("a", FIRST_TICK, start=True), 2)
+    assert names(planned(batcher, 2)) == ["a"]
+
+
+def test_a_tenant_that_does_not_give_way_is_no_promise() -> None:
+    batcher = make_sequence_batcher(instances=1, slots=1)
+    batcher.offer(make_chunk("a", FIRST_TICK, start=True), 0)
+    planned(batcher)
+    batcher.cancel(A, 1)
+    with pytest.raises(CapacityExceeded):
+        batcher.offer(make_chunk("b", start=True), 2)

@@ -104,7 +104,7 @@ def test_a_full_backlog_refuses_and_says_when_to_come_again(held_ns: int, retry_
         places.leave(places.start("z"), held_ns)
     for name in "abc":
         places.start(name)
-    with pytest.raises(CapacityExceeded, match="every slot is taken") as caught:
+    with pytest.raises(CapacityExceeded, match="every slot is taken, and the line of 2 is full") as caught:
         places.start("d")
     assert caught.value.retry_after_s == retry_after_s
     assert places.tenancies.sequences.get(SequenceId("d")) is None

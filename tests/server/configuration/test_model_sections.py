@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from server.composition import check_models
 from server.configuration.config import MoorageConfig, load_config
 from server.configuration.report import config_text
 from server.errors import ConfigError
@@ -74,6 +75,16 @@ def test_what_is_shown_loads_to_the_same(tmp_path: Path) -> None:
     assert [model["name"] for model in tomllib.loads(shown)["models"]] == ["sum", "feeling"]
 
 
+def test_what_is_shown_of_a_model_is_what_its_batcher_has(tmp_path: Path) -> None:
+    loaded(MODELS, tmp_path)
+    path = tmp_path / "moorage.toml"
+    path.write_text(config_text(path, {}), encoding="utf-8")
+    check_models(load_config(path, environment={"MOORAGE_LIVE__DEVICE": "auto"}))
+    by_name = {model["name"]: model for model in tomllib.loads(path.read_text(encoding="utf-8"))["models"]}
+    assert by_name["sum"].keys() & {"slots", "timeout_ms", "max_batch"} == {"slots", "max_batch"}
+    assert by_name["feeling"].keys() & {"slots", "timeout_ms", "max_batch"} == {"timeout_ms", "max_batch"}
+
+
 def test_instances_from_the_environment() -> None:
     live = load_config(environment={"MOORAGE_LIVE__INSTANCES": '[{device = "cpu", count = 2}]'}).live
     assert live.n_instances == 2
@@ -91,8 +102,23 @@ def test_instances_from_the_environment() -> None:
         ("[live]\ninstances = [{}]\nthreads = 2", "live: instances is a list of places, so that device and threads"),
         ("[live]\nresources = {gpu = 1}", "live.resources: gpu is not in [resources]; known: none is configured"),
         ("[resources]\ngpu = 1\n[final]\nresources = {gpu = 2}", "final.resources.gpu: 2, but [resources] has 1"),
-        ("[resources]\ngpu = 0", "resources.gpu: given 0, allowed: "),
-        ("[live]\npreferred_sizes = [0]", "live.preferred_sizes.0: given 0, allowed: "),
+        (
+            "[live]\ninstances = [{count = 64}, {device = 'cpu', count = 1}]",
+            "live: instances are 65 in all, allowed: at most 64",
+        ),
+        (
+            "[live]\nbacklog_wait_s = 5.0",
+            "live: backlog_wait_s is set, but backlog is 0: nobody waits; allowed: both or",
+        ),
+        ("[[models]]\nname = 'a'\nmodel = 'x'\nbacklog_wait_s = 5.0", "models.0: backlog_wait_s is set, but backlog"),
+        ("[resources]\ngpu = 0", "resources.gpu: given 0, allowed: an integer from 1 to 1000000"),
+        ("[resources]\ngpu = '1'", "resources.gpu: given '1', allowed: an integer from 1 to 1000000"),
+        ("[live]\nresources = {core = 0}", "live.resources.core: given 0, allowed: an integer from 1 to 1000000"),
+        ("[live]\npreferred_sizes = [0]", "live.preferred_sizes.0: given 0, allowed: an integer from 1 to 4096"),
+        (
+            "[[models]]\nname = 'a'\nmodel = 'x'\npreferred_sizes = [2, 'b']",
+            "models.0.preferred_sizes.1: given 'b', allowed: an integer from 1 to 4096",
+        ),
         ("[[models]]\nname = 'live'\nmodel = 'x'", "models.0: name: given 'live', which is the name of a role"),
         ("[[models]]\nname = 'a b'\nmodel = 'x'", "models.0.name: given 'a b', allowed: 1 to 64 letters, digits and"),
         ("[[models]]\nname = 'a'", "models.0.model: missing"),

@@ -6,16 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from server.audit.auditor import AuditSettings
+from server.audit.auditor import MAX_KEPT_S, AuditSettings, AuditStats
 from server.engine.engine import Engine
 from server.engine.engine_config import EngineConfig
 from server.errors import CapacityExceeded
-from server.events import SequenceClosed
+from server.events import Queued, SequenceClosed
 from server.figures.stats import EngineStats
 from server.ids import SequenceId
 from server.workers.orders import LoadLimits
 from tests.support.accumulator_model import BOMB, exact_audio, summary
 from tests.support.engines import CONFIG, Heard, listen, live_only, running, speak, until
+from tests.support.manual_clock import ManualClock
 
 AUDIT = AuditSettings(share=1.0, max_audio_s=1.0, alarm_s=60.0)
 HONEST = replace(live_only(), audit=AUDIT)
@@ -47,6 +48,11 @@ async def spoken(engine: Engine, name: str, *, seed: int = 1, n_samples: int = 1
         await asyncio.sleep(0)
     await handle.end()
     return await listening
+
+
+def is_running_a_row(engine: Engine) -> bool:
+    """Whether a step of the live model is in flight."""
+    return any(each.steps_in_flight for each in engine.stats().sequence_batchers["live"].instances)
 
 
 def errors(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -182,6 +188,87 @@ class TestRoom:
                 await handle.cancel()
             await until(lambda: audited(engine) == 1)
             assert engine.stats().audit.outcomes == {"same": 1}
+
+    @pytest.mark.parametrize("is_in_flight", [True, False])
+    @pytest.mark.parametrize(("instances", "slots"), [(2, 1), (1, 2), (2, 3)])
+    async def test_clients_get_every_slot_at_once(self, instances: int, slots: int, is_in_flight: bool) -> None:
+        """All in the same moment, whatever the replay is at; the next is refused as ever."""
+        config = replace(live_only(instances=instances, slots=slots, step_s=0.02), audit=AUDIT)
+        async with running(config) as engine:
+            await spoken(engine, "s", n_samples=300)
+            await until(lambda: engine.stats().audit.running == 1 and is_running_a_row(engine) is is_in_flight)
+            names = [f"client-{number}" for number in range(instances * slots)]
+            clients = [
+                asyncio.create_task(spoken(engine, name, seed=at, n_samples=200)) for at, name in enumerate(names)
+            ]
+            await asyncio.sleep(0)
+            with pytest.raises(CapacityExceeded):
+                engine.open(SequenceId("one-too-many"))
+            assert engine.stats().audit.running == 0
+            for at, heard in enumerate(await asyncio.gather(*clients)):
+                assert heard.live_texts[-1] == summary(exact_audio(at, 200))
+                assert not [event for event in heard.events if isinstance(event, Queued)]
+            assert engine.stats().refusals == {"capacity_exceeded": 1}
+            assert engine.stats().audit.outcomes.get("failed", 0) == 0
+
+    async def test_nobody_stands_in_line_because_of_an_audit(self) -> None:
+        config = live_only(instances=2, slots=1, step_s=0.02)
+        config = replace(config, live=replace(config.live, backlog=1), audit=AUDIT)
+        async with running(config) as engine:
+            await spoken(engine, "s", n_samples=300)
+            await until(lambda: engine.stats().audit.running == 1 and is_running_a_row(engine))
+            names = [f"client-{number}" for number in range(3)]
+            clients = [asyncio.create_task(spoken(engine, name, n_samples=200)) for name in names]
+            await asyncio.sleep(0)
+            with pytest.raises(CapacityExceeded):
+                engine.open(SequenceId("one-too-many"))
+            first, second, third = await asyncio.gather(*clients)
+            queued = [[each for each in heard.events if isinstance(each, Queued)] for heard in (first, second, third)]
+            assert queued[:2] == [[], []]
+            assert queued[2], "there are two slots for three"
+
+    async def test_under_the_wrong_scheduler_too(self) -> None:
+        async with running(replace(UNPINNED, live=replace(UNPINNED.live, slots=1))) as engine:
+            await spoken(engine, "s", n_samples=300)
+            await until(lambda: engine.stats().audit.running == 1 and is_running_a_row(engine))
+            handles = [engine.open(SequenceId(name)) for name in "ab"]
+            with pytest.raises(CapacityExceeded):
+                engine.open(SequenceId("c"))
+            for handle in handles:
+                await handle.cancel()
+
+    async def test_with_no_slot_to_spare_nothing_is_kept_and_that_is_said(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        async with running(replace(live_only(instances=1, slots=1), audit=AUDIT)) as engine:
+            handle = engine.open(SequenceId("s"))
+            await handle.send(exact_audio(0, 200))
+            assert engine.stats().audit.recording == 0
+            await handle.end()
+            await listen(handle)
+            assert engine.stats().audit == AuditStats()
+        warnings = [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING]
+        assert [each for each in warnings if each.startswith("audit.share has no effect")] == warnings
+        assert len(warnings) == 1
+
+    async def test_what_finds_no_idle_time_is_dropped_in_the_end(self) -> None:
+        clock = ManualClock()
+        async with running(replace(live_only(instances=1, slots=2), audit=AUDIT), clock) as engine:
+            engine.open(SequenceId("other"))
+            await spoken(engine, "s")
+            clock.advance(MAX_KEPT_S * 1_000_000_000 - 1)
+            assert (engine.stats().audit.waiting, engine.stats().audit.outcomes) == (1, {})
+            clock.advance(1_000_000_001)
+            assert (engine.stats().audit.waiting, engine.stats().audit.outcomes) == (0, {"dropped": 1})
+
+    async def test_a_replay_takes_no_longer_either(self) -> None:
+        clock = ManualClock()
+        async with running(replace(live_only(step_s=0.01), audit=AUDIT), clock) as engine:
+            await spoken(engine, "s", n_samples=1_500)
+            await until(lambda: engine.stats().audit.running == 1)
+            clock.advance(MAX_KEPT_S * 1_000_000_000)
+            await until(lambda: engine.stats().audit.outcomes == {"dropped": 1})
+            assert (engine.stats().audit.waiting, engine.stats().audit.running) == (0, 0)
 
     async def test_it_goes_when_another_model_comes_and_is_compared_with_nothing(self) -> None:
         async with running(replace(live_only(step_s=0.01), audit=AUDIT)) as engine:

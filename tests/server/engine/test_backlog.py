@@ -5,10 +5,11 @@ from dataclasses import replace
 
 import pytest
 
+from server.clock import SystemClock
 from server.engine.engine import Engine
 from server.engine.engine_config import EngineConfig
 from server.engine.sequence_handle import SequenceHandle
-from server.errors import CapacityExceeded, SequenceAlreadyEnded
+from server.errors import CapacityExceeded, DuplicateSequence, SequenceAlreadyEnded
 from server.events import CloseCause, Event, Queued, SequenceClosed
 from server.ids import SequenceId
 from tests.support.accumulator_model import exact_audio, summary
@@ -147,6 +148,61 @@ async def test_who_leaves_the_line_frees_its_place_and_only_its_place() -> None:
         assert engine.stats().slots_used == 1, "it has gone to the third"
         await third.cancel()
         await until(lambda: engine.stats().slots_used == 0)
+
+
+async def test_who_waits_keeps_the_place_where_the_model_is_replaced() -> None:
+    """The new copy has two slots: of four that wait the first two get them, and a newcomer comes last."""
+    audio = exact_audio(4, 900)
+    config = lined_up(8)
+    engine = Engine(config, SystemClock(), lambda _, overrides: replace(config.live, **overrides))  # type: ignore[arg-type]
+    await engine.start()
+    try:
+        first, b, c, d, e = (open_(engine, name) for name in "abcde")
+        urgent = open_(engine, "u", priority=1)
+        for handle in (b, c, d, e, urgent):
+            assert isinstance(told(handle), Queued)
+            await handle.send(audio[:500])
+        await b.finalize()
+        await d.end()
+        await first.send(audio)
+        await engine.repository.load("live", {"slots": 2})
+        late = open_(engine, "late")
+        assert [each.place for each in (urgent, b, c, d, e, late)] == [0, 0, 1, 2, 3, 4]
+        for handle, place in ((urgent, 0), (b, 0), (c, 1), (d, 2), (e, 3), (late, 4)):
+            event = told(handle)
+            assert isinstance(event, Queued), handle.sequence_id
+            assert event.position == place
+        assert engine.stats().sequence_batchers["live"].backlog == 4
+        with pytest.raises(DuplicateSequence):
+            open_(engine, "c")
+        for handle in (first, urgent, b, c, e, late):
+            if handle is not first:
+                await handle.send(audio[500:] if handle is not late else audio)
+            await handle.end()
+        heard = [await asyncio.wait_for(listen(each), 20) for each in (first, urgent, c, e, late, b, d)]
+        assert [each.live_texts for each in heard[:5]] == [[summary(audio)]] * 5
+        assert heard[5].live_texts == [summary(audio[:500]), summary(audio)]
+        assert heard[6].live_texts == [summary(audio[:500])]
+        assert all(isinstance(each.terminal, SequenceClosed) for each in heard)
+        await until(lambda: not engine.stats().models[0].copies_ending)
+        assert engine.stats().sequences_ended == {"end": 7}
+    finally:
+        await engine.stop()
+
+
+async def test_a_wait_that_is_too_long_began_before_the_model_was_replaced() -> None:
+    clock = ManualClock()
+    async with running(lined_up(2, wait_s=5.0), clock) as engine:
+        first, second, third = (open_(engine, name) for name in "abc")
+        clock.advance(4 * S)
+        await engine.repository.load("live")
+        assert [each.place for each in (second, third)] == [0, 1]
+        fourth = open_(engine, "d")
+        clock.advance(1 * S)
+        assert (await asyncio.wait_for(listen(third), 10)).failure == "backlog_timeout"
+        assert fourth.place == 1
+        for handle in (first, second, fourth):
+            await handle.cancel()
 
 
 async def test_stopping_ends_those_that_wait() -> None:

@@ -131,6 +131,14 @@ class TestLag:
         recorder.close(delays)
         assert recorder.stats(600 * MS).max_lag_s == pytest.approx(0.1)
 
+    def test_on_the_ticks_of_another_model(self) -> None:
+        _, delays = spoken(0.2)
+        assert delays.lag_ns(500 * MS) == 0, "its first tick is not whole"
+        delays.cut_anew(1600, 0)
+        assert delays.lag_ns(500 * MS) == 400 * MS
+        delays.answered(row(), output(), 500 * MS)
+        assert delays.lag_ns(500 * MS) == 300 * MS
+
 
 class TestWords:
     def test_shown_then_committed(self) -> None:

@@ -24,6 +24,7 @@ from server.errors import (
     UnknownModel,
 )
 from server.ids import SequenceId
+from server.plan import Tensors
 from server.workers.orders import ModelSource
 from tests.support.accumulator_model import SLOW, exact_audio, summary
 from tests.support.engines import (
@@ -177,6 +178,30 @@ async def test_sequences_stay_with_the_copy_that_has_them() -> None:
         assert output(await adder.infer(integers(1), turn=turn(3, end=True))) == [6]
 
 
+async def test_sequences_that_wait_for_a_slot_go_to_the_new_copy_before_newcomers() -> None:
+    async with running(with_models(further("sum", "accumulator", slots=1, backlog=6, idle_timeout_s=0.0))) as engine:
+        adder = engine.repository.get("sum")
+
+        def ask(name: int, value: int, **place: bool) -> asyncio.Task[Tensors]:
+            return asyncio.create_task(adder.infer(integers(value), turn=turn(name, **place)))
+
+        assert output(await adder.infer(integers(10), turn=turn(1, start=True))) == [10]
+        second = [ask(2, 20, start=True), ask(2, 1)]
+        leaving, third = ask(3, 30, start=True), ask(4, 40, start=True, end=True)
+        await until(lambda: engine.stats().sequence_batchers["sum"].backlog == 3)
+        await engine.repository.load("sum")
+        newcomer = ask(5, 50, start=True, end=True)
+        assert [output(await asyncio.wait_for(each, 10)) for each in second] == [[20], [21]]
+        assert engine.stats().sequence_batchers["sum"].backlog == 3
+        leaving.cancel()
+        await until(lambda: engine.stats().sequence_batchers["sum"].backlog == 2)
+        assert not third.done()
+        assert output(await adder.infer(integers(1), turn=turn(2, end=True))) == [22]
+        assert [output(await asyncio.wait_for(each, 10)) for each in (third, newcomer)] == [[40], [50]]
+        assert output(await adder.infer(integers(1), turn=turn(1, end=True))) == [11], "its state is on the old copy"
+        await until(lambda: ending(engine)["sum"] == 0)
+
+
 async def test_requests_that_wait_are_answered_by_the_copy_that_has_them() -> None:
     config = with_models(further("mean", "mean", max_batch=2, max_delay_ms=60_000.0))
     async with running(config) as engine:
@@ -212,6 +237,50 @@ async def test_an_unloaded_model_refuses_and_ends_what_it_has_within_the_limit()
         with pytest.raises((MissingStart, SequenceAlreadyEnded)):
             await adder.infer(integers(1), turn=turn(1))
         assert output(await adder.infer(integers(6), turn=turn(1, start=True, end=True))) == [6]
+
+
+async def test_a_load_while_the_model_is_unloaded_waits_for_nobody() -> None:
+    config = with_models(further("sum", "accumulator", idle_timeout_s=0.0), unload_limit_s=60.0)
+    async with running(config) as engine:
+        adder = engine.repository.get("sum")
+        assert output(await adder.infer(integers(1), turn=turn(1, start=True))) == [1]
+        unloading = asyncio.create_task(engine.repository.unload("sum"))
+        await until(lambda: adder.state is ModelState.UNAVAILABLE)
+        assert list(adder.accepts.inputs) == ["INPUT"], "requests of what lives there are read"
+        with pytest.raises(UnknownModel, match="sum is unloaded"):
+            await adder.infer(integers(1), turn=turn(1, start=True))
+        assert output(await adder.infer(integers(1), turn=turn(1))) == [2], "a START that is refused changes nothing"
+        await asyncio.wait_for(engine.repository.load("sum"), 20)
+        assert (adder.state, unloading.done()) == (ModelState.READY, False)
+        assert output(await adder.infer(integers(5), turn=turn(2, start=True))) == [5]
+        drained = asyncio.create_task(adder.drained())
+        assert output(await adder.infer(integers(1), turn=turn(2, end=True))) == [6]
+        await asyncio.sleep(0)
+        assert not drained.done(), "the former copy has a sequence"
+        assert output(await adder.infer(integers(2), turn=turn(1, end=True))) == [4]
+        await asyncio.wait_for(asyncio.gather(unloading, drained), 10)
+        assert (ending(engine)["sum"], adder.state) == (0, ModelState.READY)
+
+
+async def test_what_does_not_end_in_time_is_told_so_and_nothing_of_it_is_left() -> None:
+    config = with_models(further("sum", "accumulator", idle_timeout_s=0.0, max_delay_ms=60_000.0), unload_limit_s=0.2)
+    async with running(config) as engine:
+        adder = engine.repository.get("sum")
+        assert output(await adder.infer(integers(1), turn=turn(1, start=True))) == [1]
+        waiting = asyncio.create_task(adder.infer(integers(1), turn=turn(2, start=True)))
+        await asyncio.sleep(0)
+        unloading = asyncio.create_task(engine.repository.unload("sum"))
+        await until(lambda: adder.state is ModelState.UNAVAILABLE)
+        await asyncio.wait_for(engine.repository.load("sum"), 20)
+        await asyncio.wait_for(unloading, 10)
+        with pytest.raises(UnknownModel, match=r"sum was unloaded, and this did not end within 0\.2 s"):
+            await waiting
+        with pytest.raises(MissingStart):
+            await adder.infer(integers(1), turn=turn(1))
+        assert (ending(engine)["sum"], adder.state) == (0, ModelState.READY)
+        assert workers() == {"live-0", "sum.2-0"}
+        await asyncio.wait_for(engine.repository.unload("sum"), 10)
+        assert workers() == {"live-0"}
 
 
 async def test_what_cannot_be_done() -> None:

@@ -318,6 +318,15 @@ def test_a_failure_at_once_does_not_wait_for_final_texts() -> None:
     assert drain(heard) == []
 
 
+def test_who_is_ended_hears_no_place_that_was_not_read_yet() -> None:
+    heard = replies()
+    heard.queue(2, None)
+    assert [type(event) for event in drain(heard)] == [Queued]
+    heard.queue(1, None)
+    heard.fail(ShuttingDown("bye"), at_once=True)
+    assert [type(event) for event in drain(heard)] == [SequenceFailed]
+
+
 def test_an_end_that_only_waits_for_texts_is_still_an_end_at_shutdown() -> None:
     heard = replies()
     opened(heard, flush("live", first=0, end=100, cause=UtteranceEnd.END))

@@ -1,6 +1,7 @@
 """The Prometheus page: every figure under its name, readable by Prometheus' own parser."""
 
 import re
+from dataclasses import replace
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -116,8 +117,11 @@ def page(engine: EngineStats, gateway: GatewayStats = GATEWAY) -> dict[Sample, f
         ("moorage_requests_waiting", {"model": "sum", "level": "1"}, 507),
         ("moorage_requests_waiting", {"model": "sum", "level": "2"}, 508),
         ("moorage_late_requests_total", {"model": "sum"}, 509),
-        ("moorage_requests_total", {"model": "adder", "outcome": "completed"}, 211),
-        ("moorage_requests_total", {"model": "sum", "outcome": "request_timeout"}, 112),
+        ("moorage_model_requests_total", {"model": "adder", "outcome": "completed"}, 211),
+        ("moorage_model_requests_total", {"model": "sum", "outcome": "request_timeout"}, 112),
+        ("moorage_requests_total", {"model": "sum"}, 114),
+        ("moorage_samples_total", {"model": "sum"}, 115),
+        ("moorage_rows_total", {"model": "adder"}, 214),
         ("moorage_batch_size_sum", {"model": "adder"}, 202.5),
         ("moorage_resource", {"resource": "gpu", "state": "used"}, 5),
         ("moorage_resource", {"resource": "gpu", "state": "free"}, 2),
@@ -132,6 +136,7 @@ def page(engine: EngineStats, gateway: GatewayStats = GATEWAY) -> dict[Sample, f
         ("moorage_audits_total", {"outcome": "mismatch"}, 64),
         ("moorage_audits_total", {"outcome": "tie"}, 0),
         ("moorage_audits_waiting", {}, 66),
+        ("moorage_audits_running", {}, 67),
         ("moorage_audit_alarm", {}, 0),
     ],
 )
@@ -164,6 +169,28 @@ def test_names_follow_the_conventions_and_nothing_is_labelled_by_sequence() -> N
             "level",
             "resource",
         }, family.name
+
+
+def declared(text: str) -> list[str]:
+    return re.findall(r"^# TYPE (\S+)", text, re.MULTILINE)
+
+
+def test_no_family_is_declared_twice() -> None:
+    names = declared(metrics_page(ServiceCollector(engine_stats, lambda: GATEWAY))().decode())
+    assert len(names) > 30
+    assert sorted(names) == sorted(set(names))
+
+
+def test_a_model_that_counts_under_a_name_of_the_services_does_not_declare_it_twice() -> None:
+    stats = engine_stats()
+    counting = replace(stats, live=replace(stats.live, counters={"sequences_started": 7, "frames": 8}))
+    text = metrics_page(ServiceCollector(lambda: counting, lambda: GATEWAY))().decode()
+    names = declared(text)
+    assert sorted(names) == sorted(set(names))
+    figures = page(counting)
+    assert figures["moorage_sequences_started_total", ()] == 22
+    assert figures["moorage_work_sequences_started_total", (("model", "accumulator"),)] == 7
+    assert figures["moorage_frames_total", (("model", "accumulator"),)] == 8
 
 
 @pytest.mark.parametrize("expires_at_s", [None, 1_900_000_000.5])

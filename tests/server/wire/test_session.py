@@ -387,6 +387,20 @@ class TestMultichannel:
         assert len(tell(session, closed(CloseCause.CANCELLED), channel=1)) == 2
         assert tell(session, closed(CloseCause.CANCELLED), channel=0) == []
 
+    @pytest.mark.parametrize("has_ended", [False, True])
+    def test_a_channel_that_is_cut_lets_the_others_be_answered(self, has_ended: bool) -> None:
+        session, error = self.session(), ShuttingDown("x")
+        if has_ended:
+            session.receive_text(CLOSE_STREAM)
+        session.cut(error)
+        assert session.parting is error
+        assert tell(session, failed(error), channel=1) == []
+        assert len(session.wind_up(error)) == (0 if has_ended else 1)
+        assert [each["type"] for each in tell(session, partial("c", covered_s=1.0), channel=2)] == ["Results"]
+        assert tell(session, closed(), channel=0) == []
+        told, close = tell(session, closed(), channel=2)
+        assert (told["code"], close) == ("shutting_down", Close(1012, "x"))
+
     def test_winding_up_waits_for_every_channel(self) -> None:
         session = self.session()
         session.wind_up(ShuttingDown("x"))

@@ -1,6 +1,8 @@
 """A model's instances: where they are told to run, with the batcher that the model needs, alone or beside others."""
 
 import asyncio
+import logging
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -188,7 +190,8 @@ async def test_a_batch_is_abandoned_on_the_instance_that_has_it_and_no_other() -
     assert dropped == BatchFailure(plan_id=7, error="abandoned", is_abandoned=True)
 
 
-async def test_a_replaced_instance_has_the_slots_that_it_had() -> None:
+async def test_a_replaced_instance_has_the_slots_that_it_had(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "server.workers.pool")
     told = Told()
     measured = settings(slots=0)
     audio = exact_audio(1, 64)
@@ -202,6 +205,8 @@ async def test_a_replaced_instance_has_the_slots_that_it_had() -> None:
             while not told:  # noqa: ASYNC110 - the pool has no event for what it tells
                 await asyncio.sleep(0.01)
         assert told == [("restored", 1)]
+        lines = [record.getMessage() for record in caplog.records]
+        assert re.fullmatch(r"live instance 1 is restored as live-1 after \d+\.\d s, restart 1", lines[-1])
         assert (pool.instance_slots, pool.stats().streams, pool.stats().instances_restarted) == (slots, streams, 1)
         assert text(await run(pool, plan(1, audio, start=True))) == summary(audio)
 

@@ -220,6 +220,11 @@ def test_a_model_that_does_not_do_what_is_asked_is_refused_with_what_it_does() -
     assert refused == Refused(error=words, is_configuration=True)
 
 
+def test_one_that_has_no_other_kernels_says_so_instead_of_knowing_no_such_option() -> None:
+    refused = host().carry_out(load(ModelSource(name="mean"), optimize="int8"))
+    assert refused == Refused(error="mean takes optimize none, not 'int8'", is_configuration=True)
+
+
 def test_what_crosses_to_a_process_and_back_survives_it() -> None:
     taking = host()
     source = ModelSource(name="echo")

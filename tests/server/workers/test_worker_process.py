@@ -12,6 +12,7 @@ from server.log import configure_logging
 from server.workers.device_gate import cells_needed
 from server.workers.orders import Load, Loaded, ModelSource, Refused
 from server.workers.worker import ProcessChannel, WorkerKind, make_channel
+from server.workers.worker_process import process_title
 from tests.support.engines import ACCUMULATOR
 
 CELLS = [0] * cells_needed(1)
@@ -28,6 +29,23 @@ def _restored_logging() -> Iterator[None]:
     yield
     root.handlers[:] = handlers
     root.setLevel(level)
+
+
+@pytest.mark.parametrize(
+    ("worker", "title"),
+    [
+        ("live-7", "moorage live-7"),
+        ("final-12", "moorage fina-12"),
+        ("live.2-0", "moorage liv.2-0"),
+        ("final.2-1", "moorage fin.2-1"),
+        ("live.12-10", "moorage l.12-10"),
+        ("simple_sequence-1", "moorage simpl-1"),
+        ("simple.sequence-a.31-1", "moorage si.31-1"),
+        ("live.123456-123", "moor.123456-123"),
+    ],
+)
+def test_its_name_is_cut_where_it_tells_least(worker: str, title: str) -> None:
+    assert process_title(worker) == title
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems keep no such names")

@@ -117,6 +117,32 @@ def test_sentiments_are_of_utterances_and_their_mean_is_weighted_by_words() -> N
     assert found["average"] == {"sentiment": "positive", "sentiment_score": 0.5}
 
 
+def test_what_has_no_sentiment_weighs_nothing() -> None:
+    words = (*said("Good good good."), *said("Bad.", 9.0))
+    options = RecordingOptions(sentiment=True, utterances=True)
+
+    body = answer(recording(words), options, [None, Sentiment.of(-0.4)])
+
+    assert isinstance(body["results"], dict)
+    found = body["results"]["sentiments"]
+    assert [each["start_word"] for each in found["segments"]] == [3]
+    assert found["average"] == {"sentiment": "negative", "sentiment_score": -0.4}
+    silent, bad = body["results"]["utterances"]
+    assert "sentiment" not in silent
+    assert "sentiment_score" not in silent
+    assert (bad["sentiment"], bad["sentiment_score"]) == ("negative", -0.4)
+
+
+def test_without_any_sentiment_there_is_no_mean() -> None:
+    options = RecordingOptions(sentiment=True, utterances=True)
+
+    body = answer(recording(said("Good.")), options, [None])
+
+    assert isinstance(body["results"], dict)
+    assert "sentiments" not in body["results"]
+    assert "sentiment" not in body["results"]["utterances"][0]
+
+
 def test_text_is_written_as_asked_everywhere() -> None:
     options = parse_recording_query("punctuate=false&filler_words=false&utterances=true&paragraphs=true")
 
@@ -145,7 +171,7 @@ def test_a_recording_without_words_has_an_empty_reading() -> None:
 
     assert isinstance(body["results"], dict)
     assert body["results"]["utterances"] == []
-    assert body["results"]["sentiments"]["average"] == {"sentiment": "neutral", "sentiment_score": 0.0}
+    assert "sentiments" not in body["results"]
     assert body["results"]["channels"][0]["alternatives"][0]["transcript"] == ""
 
 
