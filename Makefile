@@ -21,10 +21,10 @@ test: $(READY)
 test-slow: $(READY)
 	$(BIN)/pytest -m slow --timeout 1800
 
-# SDKs of others against a running service
+# SDKs of others, and the programs in the docs that use them, against a running service
 test-clients: $(READY)
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev,clients]'
-	OMP_NUM_THREADS=1 $(BIN)/pytest tests/sdk
+	OMP_NUM_THREADS=1 $(BIN)/pytest tests/sdk tests/docs
 
 bench: $(READY)
 	$(BIN)/moorage bench $(ARGS)

@@ -8,7 +8,7 @@ from pathlib import Path
 from clients.transcribe.transcript import FileRecord
 from server.errors import BadParameter
 from server.recordings.subtitle_files import srt, vtt
-from server.recordings.subtitles import TimedWord, subtitles
+from server.recordings.subtitles import TimedWord, subtitles, timed
 
 
 class Format(Enum):
@@ -66,8 +66,8 @@ def joined_json(records: Sequence[FileRecord]) -> str:
 def spoken_words(record: FileRecord) -> list[TimedWord]:
     """The words of the final text."""
     return [
-        TimedWord(text=text, start_ms=round(word["start"] * 1000), end_ms=round(word["end"] * 1000))
+        each
         for segment in record["segments"]
         for word in segment["words"]
-        for text in word["word"].split()
+        for each in timed(word["word"], word["start"], word["end"])
     ]

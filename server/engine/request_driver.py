@@ -1,12 +1,12 @@
 """A dynamic batcher and the instances it plans for: the only caller of its plan and commit. Runs on the event loop."""
 
-import asyncio
 import logging
 from collections.abc import Callable
 
 from server.batching.dynamic_batcher import DynamicBatcher
 from server.batching.dynamic_config import DynamicBatcherStats
 from server.effects import RequestCancelled, RequestEffect, RequestFailed
+from server.engine.idle_notice import IdleNotice
 from server.engine.sequence_driver import DriverParts
 from server.errors import InstanceFailed, MoorageError
 from server.ids import InstanceIndex, RequestId
@@ -36,7 +36,7 @@ class RequestDriver:
         self._share = parts.share
         self._recorder = parts.recorder
         self._waiting: dict[RequestId, OnRequest] = {}
-        self._idle: asyncio.Event | None = None
+        self._idle = IdleNotice(lambda: self._is_stopped or not self._waiting)
         self._is_stopped = False
 
     # For the owners of requests
@@ -88,7 +88,7 @@ class RequestDriver:
             self._deal([effect for effect in effects if effect.request_id != request_id])
             self._recorder.answered(error.code)
             on_request(RequestFailed(request_id=request_id, error=error))
-        self._notice_idle()
+        self._idle.look()
 
     def run(self) -> None:
         """After requests were offered, confirmed or cancelled: submits what is due."""
@@ -100,17 +100,14 @@ class RequestDriver:
 
     async def drained(self) -> None:
         """Returns when it has no request any more, or is stopped; its owner offers none meanwhile."""
-        while self._waiting and not self._is_stopped:
-            if self._idle is None or self._idle.is_set():
-                self._idle = asyncio.Event()
-            await self._idle.wait()
+        await self._idle.wait()
 
     def stop(self) -> None:
         """Outcomes that still come are dropped."""
         self._is_stopped = True
         self._share.close()
         self._pump.remove(self)
-        self._notice_idle()
+        self._idle.look()
 
     # For the pump
 
@@ -150,13 +147,13 @@ class RequestDriver:
     def _commit(self, batch: RequestBatch, outcome: BatchOutcome) -> None:
         if self._is_stopped:
             return
-        is_lost = isinstance(outcome, BatchFailure) and outcome.instance_lost
-        self._share.give_back(batch.instance, is_lost=is_lost)
+        loss = outcome if isinstance(outcome, BatchFailure) and outcome.instance_lost else None
+        self._share.give_back(batch.instance, is_lost=loss is not None)
         if not (isinstance(outcome, BatchFailure) and outcome.is_abandoned):
             self._recorder.finished(outcome, batch.instance)
         effects = self._batcher.commit(batch, outcome, self._clock.now_ns())
-        if isinstance(outcome, BatchFailure) and outcome.instance_lost:
-            logger.error("%s instance %d was lost in a batch: %s", self._pool.role, batch.instance, outcome.error)
+        if loss is not None:
+            logger.error("%s instance %d was lost in a batch: %s", self._pool.role, batch.instance, loss.error)
             self._pool.replace(batch.instance)
         self._deal(effects)
         self._give_up_if_alone()
@@ -177,11 +174,7 @@ class RequestDriver:
             self._recorder.answered(_outcome(effect))
             if (on_request := self._waiting.pop(effect.request_id, None)) is not None:
                 on_request(effect)
-        self._notice_idle()
-
-    def _notice_idle(self) -> None:
-        if self._idle is not None and (self._is_stopped or not self._waiting):
-            self._idle.set()
+        self._idle.look()
 
 
 def _outcome(effect: RequestEffect) -> str:

@@ -3,7 +3,6 @@
 Runs on the event loop. What happens to sequences is told as effects, in order; who they are is its owner's business.
 """
 
-import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from server.batching.unpinned_batcher import UnpinnedBatcher
 from server.batching.waiting_line import WaitingLine
 from server.clock import Clock
 from server.effects import SequenceEffect, SequencePlaced, SequenceQueued
+from server.engine.idle_notice import IdleNotice
 from server.engine.pump import Pump
 from server.engine.resource_share import ResourceShare
 from server.figures.step_recorder import StepRecorder
@@ -66,7 +66,7 @@ class SequenceDriver:
         self._share = parts.share
         self._recorder = parts.recorder
         self._listener = listener
-        self._idle: asyncio.Event | None = None
+        self._idle = IdleNotice(lambda: self._is_stopped or not self._batcher.stats().live)
         self._is_stopped = False
 
     # For the owner of the sequences
@@ -114,7 +114,7 @@ class SequenceDriver:
         if not isinstance(self._batcher, SequenceBatcher):
             return WaitingLine()
         line = self._batcher.hand_over(self._clock.now_ns())
-        self._notice_idle()
+        self._idle.look()
         return line
 
     def take_over(self, line: WaitingLine) -> None:
@@ -128,17 +128,14 @@ class SequenceDriver:
 
     async def drained(self) -> None:
         """Returns when it has no sequence any more, or is stopped; its owner opens none meanwhile."""
-        while self._batcher.stats().live and not self._is_stopped:
-            if self._idle is None or self._idle.is_set():
-                self._idle = asyncio.Event()
-            await self._idle.wait()
+        await self._idle.wait()
 
     def stop(self) -> None:
         """Outcomes that still come are dropped."""
         self._is_stopped = True
         self._share.close()
         self._pump.remove(self)
-        self._notice_idle()
+        self._idle.look()
 
     # For the pump
 
@@ -175,17 +172,17 @@ class SequenceDriver:
     def _commit(self, plan: BatchPlan, outcome: BatchOutcome) -> None:
         if self._is_stopped:
             return
-        is_lost = isinstance(outcome, BatchFailure) and outcome.instance_lost
-        self._share.give_back(plan.instance, is_lost=is_lost)
+        loss = outcome if isinstance(outcome, BatchFailure) and outcome.instance_lost else None
+        self._share.give_back(plan.instance, is_lost=loss is not None)
         self._recorder.finished(outcome, plan.instance)
         effects = self._batcher.commit(plan, outcome, self._clock.now_ns())
-        if isinstance(outcome, BatchFailure) and outcome.instance_lost:
+        if loss is not None:
             logger.error(
                 "%s instance %d was lost in a step of %d rows, its sequences with it: %s",
                 self._pool.role,
                 plan.instance,
                 len(plan.rows),
-                outcome.error,
+                loss.error,
             )
             self._pool.replace(plan.instance)
         self._tell(effects)
@@ -196,8 +193,4 @@ class SequenceDriver:
             if isinstance(effect, SequencePlaced):
                 self._recorder.placed(effect.waited_ns)
         self._listener.on_effects(effects)
-        self._notice_idle()
-
-    def _notice_idle(self) -> None:
-        if self._idle is not None and (self._is_stopped or not self._batcher.stats().live):
-            self._idle.set()
+        self._idle.look()

@@ -12,9 +12,9 @@ from server.errors import CapacityExceeded, KeyLimit, MoorageError, OriginRefuse
 from server.figures.stats import EngineStats
 from server.gateway.model_page import model_entry
 from server.wire.close_codes import public_message
-from server.wire.kserve.errors import MethodRefused
 from server.wire.query import BadQuery
 from server.wire.recordings.openai_answer import error_body
+from server.wire.request_errors import MethodRefused
 
 LISTEN_PATH: Final = "/v1/listen"
 TRANSCRIPTIONS_PATH: Final = "/v1/audio/transcriptions"

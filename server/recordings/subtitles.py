@@ -52,6 +52,11 @@ class TimedWord:
     end_ms: int
 
 
+def timed(text: str, start_s: float, end_s: float) -> list[TimedWord]:
+    """A word as a model wrote it; one with white space in it is several, said at the same time."""
+    return [TimedWord(text=part, start_ms=round(start_s * 1000), end_ms=round(end_s * 1000)) for part in text.split()]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cue:
     """What is shown from one time to another."""

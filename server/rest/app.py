@@ -22,7 +22,7 @@ from server.rest.plain_routes import plain_route
 from server.rest.recordings_routes import recording_routes
 from server.rest.repository_routes import repository_routes
 from server.rest.rest_socket import RestSocket
-from server.wire.kserve.errors import unexpected
+from server.wire.request_errors import unexpected
 
 IDLE_S: Final = 75.0
 """Time for which a connection is kept between two requests, and within which the head of the next must be whole."""

@@ -6,7 +6,7 @@ from aiohttp import web
 from aiohttp.web_protocol import RequestPayloadError
 
 from server.rest.unpacking import Unpacker
-from server.wire.kserve.errors import BadRequest, BodyTooLarge, BodyTooSlow
+from server.wire.request_errors import BadRequest, BodyTooLarge, BodyTooSlow
 
 
 async def read_body(request: web.Request, *, max_bytes: int, timeout_s: float) -> bytearray:

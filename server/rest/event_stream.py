@@ -10,8 +10,8 @@ from aiohttp import web
 from asr_model.transcript import Word
 from server.errors import MoorageError
 from server.rest.parts import REQUEST_ID
-from server.wire.kserve.errors import unexpected
 from server.wire.recordings import openai_answer
+from server.wire.request_errors import unexpected
 
 logger = logging.getLogger(__name__)
 

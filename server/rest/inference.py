@@ -12,9 +12,9 @@ from server.engine.served_model import VERSION, ModelState, SequenceTurn, Served
 from server.errors import MoorageError, ShuttingDown, UnknownModel
 from server.plan import Tensors
 from server.rest.parts import RestParts
-from server.wire.kserve.errors import BadRequest, NotSupported
 from server.wire.kserve.infer_request import InferRequest, SequencePlace, parse_request, to_tensors
 from server.wire.kserve.infer_response import InferBody, build_response
+from server.wire.request_errors import BadRequest, NotSupported
 
 Body = bytes | bytearray
 T = TypeVar("T")

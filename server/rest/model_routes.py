@@ -14,8 +14,8 @@ from server.rest.model_pages import describe, figures_of
 from server.rest.parts import Handler, RestParts, Route
 from server.rest.refusals import kserve_refusal
 from server.wire.kserve.descriptions import model_config, model_metadata, server_metadata, statistics
-from server.wire.kserve.errors import NotReady
 from server.wire.kserve.infer_request import HEADER_LENGTH
+from server.wire.request_errors import NotReady
 
 MODEL = "/v2/models/{model}"
 VERSIONED = MODEL + "/versions/{version}"

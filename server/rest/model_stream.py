@@ -18,9 +18,9 @@ from server.plan import CorrelationId
 from server.rest.inference import Answer, Inference
 from server.rest.parts import Route
 from server.rest.refusals import kserve_refusal
-from server.wire.kserve.errors import NotSupported, error_body, unexpected
 from server.wire.kserve.fields import MAX_JSON_BYTES
 from server.wire.kserve.infer_request import request_id_of
+from server.wire.request_errors import NotSupported, error_body, unexpected
 
 MAX_IN_FLIGHT: Final = 64
 """Requests of one connection that are not answered; then its messages are not read on."""

@@ -9,7 +9,7 @@ from aiohttp.http import HttpProcessingError
 from aiohttp.web_protocol import RequestPayloadError
 
 from server.clock import Clock
-from server.wire.kserve.errors import BadRequest, BodyTooSlow
+from server.wire.request_errors import BadRequest, BodyTooSlow
 
 
 class Patience:

@@ -7,7 +7,7 @@ from server.errors import MoorageError, ShuttingDown
 from server.gateway.http import LISTEN_PATH, PROTECTED_PATHS, TRANSCRIPTIONS_PATH, UpgradeRequired, respond
 from server.rest.parts import REQUEST_ID, Refusal, RestParts, Route
 from server.rest.refusals import kserve_refusal, listen_refusal, openai_refusal
-from server.wire.kserve.errors import MethodRefused, NotSupported, UnknownPath
+from server.wire.request_errors import MethodRefused, NotSupported, UnknownPath
 
 MODELS_PATH = "/v2"
 POSTED = {LISTEN_PATH: "GET, POST", TRANSCRIPTIONS_PATH: "POST"}

@@ -19,7 +19,7 @@ from server.recordings.segmenter import SAMPLE_RATE
 from server.rest.bodies import unpacker_of
 from server.rest.patience import Patience
 from server.rest.unpacking import Unpacker
-from server.wire.kserve.errors import BodyTooLarge
+from server.wire.request_errors import BodyTooLarge
 
 CHUNK_BYTES: Final = 65_536
 

@@ -25,12 +25,12 @@ from server.rest.patience import Patience
 from server.rest.recording_body import RecordingBody
 from server.rest.refusals import listen_refusal, openai_refusal
 from server.rest.transcription import Transcription
-from server.wire.kserve.errors import BadRequest, BodyTooLarge, NotReady, NotSupported
 from server.wire.messages import ModelCard
 from server.wire.query import sentiment_refused
 from server.wire.recordings import deepgram_answer
 from server.wire.recordings.deepgram_query import RecordingOptions, parse_recording_query
 from server.wire.recordings.openai_form import BadField
+from server.wire.request_errors import BadRequest, BodyTooLarge, NotReady, NotSupported
 
 ONE_ROW: Final = 1
 FORM_BYTES: Final = 4_194_304

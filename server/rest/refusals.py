@@ -5,8 +5,8 @@ import json
 from server.errors import MoorageError
 from server.gateway.http import UpgradeRequired, refusal
 from server.rest.parts import Refusal
-from server.wire.kserve.errors import error_body, error_headers, status_of
 from server.wire.recordings import openai_answer
+from server.wire.request_errors import error_body, error_headers, status_of
 
 JSON = {"Content-Type": "application/json"}
 

@@ -11,9 +11,9 @@ from server.errors import ConfigError
 from server.rest.bodies import read_body
 from server.rest.parts import RestParts, Route
 from server.rest.refusals import kserve_refusal
-from server.wire.kserve.errors import BadRequest, NotPermitted
 from server.wire.kserve.fields import MAX_JSON_BYTES
 from server.wire.kserve.repository_requests import parse_index, parse_load, parse_unload
+from server.wire.request_errors import BadRequest, NotPermitted
 
 MODEL = "/v2/repository/models/{model}"
 

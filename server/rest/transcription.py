@@ -14,9 +14,9 @@ from server.rest.parts import REQUEST_ID
 from server.rest.patience import Patience
 from server.rest.recording_body import RecordingBody
 from server.rest.unpacking import PLAIN
-from server.wire.kserve.errors import BadRequest, shown
 from server.wire.recordings import openai_answer
 from server.wire.recordings.openai_form import BadField, TranscriptionForm, parse_form
+from server.wire.request_errors import BadRequest, shown
 
 MAX_FIELD_BYTES: Final = 65_536
 MAX_FIELDS: Final = 32

@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Iterator
 from typing import Final
 
-from server.wire.kserve.errors import BadRequest, shown
+from server.wire.request_errors import BadRequest, shown
 
 PIECE_BYTES: Final = 65_536
 """Most that is unpacked at a time, however small it was packed."""

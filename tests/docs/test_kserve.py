@@ -15,8 +15,8 @@ from asr_model.declared import DECLARED
 from asr_model.registry import build_model
 from asr_model.tensor_spec import TensorSpec
 from server.wire.kserve.datatypes import DTYPES, MAX_JSON_VALUES, MAX_TEXTS
-from server.wire.kserve.errors import STATUSES
 from server.wire.kserve.fields import MAX_JSON_BYTES
+from server.wire.request_errors import STATUSES
 from tests.support.fixtures import ROOT
 from tests.support.models import serving_models
 
@@ -41,7 +41,7 @@ async def output_of(*command: str) -> str:
     return out.decode()
 
 
-@pytest.mark.skipif(which("curl") is None, reason="a program that is not everywhere")
+@pytest.mark.skipif(which("curl") is None, reason="curl is not installed here")
 async def test_the_requests_with_curl_are_answered() -> None:
     script = "\n".join(line for line in block("sh").splitlines() if not line.startswith("#"))
     async with serving_models() as service:
@@ -50,7 +50,9 @@ async def test_the_requests_with_curl_are_answered() -> None:
     assert re.findall(r'"data": (\[.*?\])', said) == ["[5]", "[3.0]"]
 
 
-@pytest.mark.skipif(find_spec("tritonclient") is None, reason="an extra of its own")
+@pytest.mark.skipif(
+    find_spec("tritonclient") is None, reason="needs the extra clients: make test-clients installs it and runs this"
+)
 async def test_the_program_with_tritons_client_adds_up(tmp_path: Path) -> None:
     program = tmp_path / "sequence.py"
     program.write_text(block("python"))

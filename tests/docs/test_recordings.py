@@ -33,7 +33,7 @@ def speech(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.skipif(which("curl") is None, reason="a program that is not everywhere")
+@pytest.mark.skipif(which("curl") is None, reason="curl is not installed here")
 async def test_the_requests_with_curl_are_answered(speech: Path) -> None:
     (script,) = blocks("sh")
     commands = script.replace("@speech.wav", f"@{speech}").splitlines()
@@ -49,7 +49,7 @@ async def test_the_requests_with_curl_are_answered(speech: Path) -> None:
 @pytest.mark.parametrize(("at", "package"), [(0, "openai"), (1, "deepgram")])
 async def test_the_programs_print_the_text(at: int, package: str, speech: Path, tmp_path: Path) -> None:
     if find_spec(package) is None:
-        pytest.skip("an extra of its own")
+        pytest.skip(f"needs {package}, of the extra clients: make test-clients installs it and runs this")
     program = tmp_path / "program.py"
     program.write_text(blocks("python")[at], encoding="utf-8")
     async with serving(CONFIG) as service:

@@ -11,11 +11,11 @@ instances numbers. ``offer a*6`` offers a1 … a6.
 """
 
 from collections.abc import Callable
-from difflib import unified_diff
 from typing import Any, Final
 
 from server.batching.dynamic_batcher import DynamicBatcherConfig
 from server.effects import RequestCancelled, RequestCompleted, RequestEffect
+from tests.support.played import play
 from tests.support.request_bench import RequestBench
 
 _FIELDS: Final = {
@@ -30,26 +30,9 @@ _FIELDS: Final = {
 
 def assert_request_timeline(config: DynamicBatcherConfig, timeline: str) -> RequestBench:
     """Do what the timeline says and compare all that comes of it."""
-    lines = [" ".join(line.split()) for line in timeline.splitlines()]
-    expected = [line for line in lines if line and not line.startswith("# ")]
     bench = RequestBench(config)
-    happened: list[str] = []
-    for line in expected:
-        try:
-            happened.append(_play(bench, line.partition(" -> ")[0]))
-        except Exception as error:
-            error.add_note("\n".join(("timeline:", *happened, f"{line}    <- here")))
-            raise
-    assert happened == expected, "\n".join(unified_diff(expected, happened, "expected", "happened", lineterm=""))
+    play(bench, _VERBS, timeline)
     return bench
-
-
-def _play(bench: RequestBench, done: str) -> str:
-    time, verb, *arguments = done.split()
-    bench.now_ns = int(time)
-    outcome = _VERBS[verb](bench, arguments)
-    bench.check()
-    return done if outcome in ("ok", "-") else f"{done} -> {outcome}"
 
 
 def _offer(bench: RequestBench, arguments: list[str]) -> str:

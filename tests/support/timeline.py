@@ -15,7 +15,6 @@ lines of comment (``# …``) are ignored. Sequences are words, instances numbers
 """
 
 from collections.abc import Callable
-from difflib import ndiff
 
 from server.batching.sequence_batcher import SequenceBatcherConfig
 from server.effects import RowCompleted, SequenceEffect, SequenceEnded, SequencePlaced, SequenceQueued
@@ -23,6 +22,7 @@ from server.errors import MoorageError
 from server.ids import SequenceId
 from server.plan import BatchPlan
 from tests.support.bench import Bench
+from tests.support.played import play
 
 _FLAGS = ("start", "flush", "end")
 
@@ -31,26 +31,9 @@ def assert_timeline(
     config: SequenceBatcherConfig, timeline: str, make_bench: Callable[[SequenceBatcherConfig], Bench] = Bench
 ) -> Bench:
     """Do what the timeline says and compare all that comes of it."""
-    lines = [" ".join(line.split()) for line in timeline.splitlines()]
-    expected = [line for line in lines if line and not line.startswith("# ")]
     bench = make_bench(config)
-    happened: list[str] = []
-    for line in expected:
-        try:
-            happened.append(_play(bench, line.partition(" -> ")[0]))
-        except Exception as error:
-            error.add_note("\n".join(("timeline:", *happened, f"{line}    <- here")))
-            raise
-    assert happened == expected, "\n".join(("timeline (- expected, + happened):", *ndiff(expected, happened)))
+    play(bench, _VERBS, timeline)
     return bench
-
-
-def _play(bench: Bench, done: str) -> str:
-    time, verb, *arguments = done.split()
-    bench.now_ns = int(time)
-    outcome = _VERBS[verb](bench, arguments)
-    bench.check()
-    return done if outcome in ("ok", "-") else f"{done} -> {outcome}"
 
 
 def _offer(bench: Bench, arguments: list[str]) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from server.errors import BadTensor
-from server.wire.kserve.errors import shown
+from server.wire.request_errors import shown
 
 Array = NDArray[Any]
 

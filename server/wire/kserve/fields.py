@@ -3,7 +3,7 @@
 import json
 from typing import Final, NoReturn
 
-from server.wire.kserve.errors import BadRequest, BodyTooLarge, shown
+from server.wire.request_errors import BadRequest, BodyTooLarge, shown
 
 MAX_JSON_BYTES: Final = 262_144
 """Of the JSON part of a body: parsing holds the interpreter, so the event loop too, up to 100 ms a MiB. Tensors go

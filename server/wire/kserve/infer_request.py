@@ -9,8 +9,8 @@ from asr_model.tensor_spec import TensorSpec
 from server.errors import BadTensor
 from server.plan import CorrelationId, Tensors
 from server.wire.kserve.datatypes import BYTES, DTYPES, Array, checked_shape, from_binary, from_json, text_array
-from server.wire.kserve.errors import BadRequest, BodyTooLarge, NotSupported, shown
 from server.wire.kserve.fields import Fields, parse_object
+from server.wire.request_errors import BadRequest, BodyTooLarge, NotSupported, shown
 
 HEADER_LENGTH: Final = "Inference-Header-Content-Length"
 """Header with the length of the JSON part; 0: there is none, and the body is the model's only input."""

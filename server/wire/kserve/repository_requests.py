@@ -3,8 +3,8 @@
 import json
 from collections.abc import Mapping
 
-from server.wire.kserve.errors import BadRequest, NotSupported, shown
 from server.wire.kserve.fields import parse_object
+from server.wire.request_errors import BadRequest, NotSupported, shown
 
 FILE_PREFIX = "file:"
 

@@ -9,7 +9,7 @@ from typing import Final
 from asr_model.transcript import Word, joined
 from server.errors import MoorageError, PeerError
 from server.recordings.subtitle_files import srt, vtt
-from server.recordings.subtitles import TimedWord, subtitles
+from server.recordings.subtitles import TimedWord, subtitles, timed
 from server.wire.close_codes import public_message
 from server.wire.recordings.openai_form import BadField, ResponseFormat, TranscriptionForm
 
@@ -128,11 +128,7 @@ def _usage(duration_s: float) -> Json:
 
 
 def _timed(words: Sequence[Word]) -> list[TimedWord]:
-    return [
-        TimedWord(text=text, start_ms=round(word.start_s * 1000), end_ms=round(word.end_s * 1000))
-        for word in words
-        for text in word.text.split()
-    ]
+    return [each for word in words for each in timed(word.text, word.start_s, word.end_s)]
 
 
 def _json(body: Json) -> str:

@@ -7,7 +7,7 @@ from aiohttp.http import HttpProcessingError
 from aiohttp.web_protocol import RequestPayloadError
 
 from server.rest.patience import Patience
-from server.wire.kserve.errors import BadRequest, BodyTooSlow
+from server.wire.request_errors import BadRequest, BodyTooSlow
 from tests.support.manual_clock import ManualClock
 
 SECOND_NS = 1_000_000_000

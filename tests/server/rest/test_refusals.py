@@ -17,7 +17,7 @@ from server.errors import (
 )
 from server.gateway.http import UpgradeRequired
 from server.rest.refusals import kserve_refusal, listen_refusal
-from server.wire.kserve.errors import BodyTooLarge, MethodRefused, NotReady, NotSupported
+from server.wire.request_errors import BodyTooLarge, MethodRefused, NotReady, NotSupported
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from server.rest.unpacking import PIECE_BYTES, Unpacker
-from server.wire.kserve.errors import BadRequest
+from server.wire.request_errors import BadRequest
 
 DATA = bytes(range(256)) * 1_000
 

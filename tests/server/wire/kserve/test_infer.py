@@ -12,10 +12,10 @@ from asr_model.tensor_spec import TensorSpec
 from server.errors import BadTensor, PeerError
 from server.plan import Tensors
 from server.wire.kserve.datatypes import text_array, to_binary
-from server.wire.kserve.errors import BadRequest, BodyTooLarge, NotSupported, error_body, status_of
 from server.wire.kserve.fields import MAX_JSON_BYTES
 from server.wire.kserve.infer_request import InferRequest, SequencePlace, parse_request, to_tensors
 from server.wire.kserve.infer_response import InferBody, build_response
+from server.wire.request_errors import BadRequest, BodyTooLarge, NotSupported, error_body, status_of
 from tests.server.wire.kserve.test_datatypes import assert_same, tensors
 
 INPUTS = {

@@ -2,8 +2,8 @@ import json
 
 import pytest
 
-from server.wire.kserve.errors import BadRequest, NotSupported
 from server.wire.kserve.repository_requests import parse_index, parse_load, parse_unload
+from server.wire.request_errors import BadRequest, NotSupported
 
 
 def body(value: object) -> bytes:

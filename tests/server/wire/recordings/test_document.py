@@ -17,7 +17,11 @@ from server.errors import (
     StepFailed,
     Unauthorized,
 )
-from server.wire.kserve.errors import (
+from server.wire.parameters import PARAMETERS
+from server.wire.query import sentiment_refused
+from server.wire.recordings.deepgram_query import RECORDING_PARAMETERS
+from server.wire.recordings.openai_form import FIELDS, MODELS, ResponseFormat
+from server.wire.request_errors import (
     BadRequest,
     BodyTooLarge,
     BodyTooSlow,
@@ -26,10 +30,6 @@ from server.wire.kserve.errors import (
     NotSupported,
     status_of,
 )
-from server.wire.parameters import PARAMETERS
-from server.wire.query import sentiment_refused
-from server.wire.recordings.deepgram_query import RECORDING_PARAMETERS
-from server.wire.recordings.openai_form import FIELDS, MODELS, ResponseFormat
 from tests.server.wire.test_document import parameter_row
 from tests.support.fixtures import ROOT
 
