@@ -18,7 +18,7 @@ from tests.support.engines import CONFIG
 from tests.support.fixtures import fixture
 from tests.support.service import serving
 
-openai = pytest.importorskip("openai")
+openai = pytest.importorskip("openai", reason="of the extra clients: make test-clients installs it and runs this")
 
 T = TypeVar("T")
 AUDIO = exact_audio(1, 8_000)

@@ -13,9 +13,10 @@ from server.configuration.config import HttpConfig
 from tests.integration.test_access import KEY, keyed
 from tests.support.models import serving_models
 
-triton = pytest.importorskip("tritonclient.http")
-triton_aio = pytest.importorskip("tritonclient.http.aio")
-utils = pytest.importorskip("tritonclient.utils")
+EXTRA = "of the extra clients: make test-clients installs it and runs this"
+triton = pytest.importorskip("tritonclient.http", reason=EXTRA)
+triton_aio = pytest.importorskip("tritonclient.http.aio", reason=EXTRA)
+utils = pytest.importorskip("tritonclient.utils", reason=EXTRA)
 
 T = TypeVar("T")
 VALUES = (11, 7, 5, 3, 2, 0, 1)
